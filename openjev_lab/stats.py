@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -182,7 +183,7 @@ def bootstrap(statistic: Callable[..., Floats], *samples: Floats) -> Interval:
     return Interval(estimate, None, None, "none")
 
 
-def _quiet(call, *args, **kwargs):
+def _quiet(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call without scipy's DegenerateDataWarning: the caller looks at the result itself."""
     import warnings
 
