@@ -148,7 +148,7 @@ def _question(name: Any, question: Any, context: str) -> Question:
         return Question(name, kind, ("false", "true"), context, text, (NOUL_ENDING,))
     options = _options(criteria, name) if kind == "choice" else _levels(criteria, name)
     endings = tuple(CANDIDATE_ENDING.replace("{option}", option) for option in options.values())
-    levels = tuple(criteria) if kind == "score" else ()
+    levels = tuple(question["criteria"]) if kind == "score" else ()
     return Question(name, kind, tuple(options), context, f"{instructions}\n", endings, levels)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -53,30 +54,30 @@ def parse_json(body: bytes) -> dict[str, Any]:
         raise ContractError(f"the body holds a number that cannot be read: {error}") from None
     if not isinstance(value, dict):
         raise ContractError(f"the body must be a JSON object, not {kind_of(value)}")
-    for holder, key in repeated:
-        path = _find(value, lambda item, holder=holder: item is holder) or ()
-        raise ContractError(f"key {quoted(key)} is given twice; keep one{_at(path)}", _question_of(path))
-    for digits in unreal:
-        path = _find(value, lambda item: isinstance(item, float) and not math.isfinite(item)) or ()
-        raise ContractError(
-            f"{quoted(digits)} is not a finite number; send one, or text{_at(path)}", _question_of(path)
-        )
-    if b"\\u" in body:  # raw UTF-8 cannot hold a lone surrogate: only an escape can
-        path = _find(value, _lone)
-        if path is not None:
-            raise ContractError(
-                f"a lone surrogate (half of a \\u pair) is not text; send both halves or none{_at(path)}",
-                _question_of(path),
-            )
+    if repeated:
+        holder, key = repeated[0]
+        raise _error_at(value, lambda item: item is holder, f"key {quoted(key)} is given twice; keep one")
+    if unreal:
+        message = f"{quoted(unreal[0])} is not a finite number; send one, or text"
+        raise _error_at(value, lambda item: isinstance(item, float) and not math.isfinite(item), message)
+    if b"\\u" in body and _find(value, _is_lone) is not None:  # raw UTF-8 cannot hold half a pair: only an escape can
+        raise _error_at(value, _is_lone, "a lone surrogate (half of a \\u pair) is not text; send both halves or none")
     return value
+
+
+def _error_at(value: Any, wanted: Callable[[Any], bool], message: str) -> ContractError:
+    """The error for the first thing wanted: its path in the message, its question's id in ``where``."""
+    path = _find(value, wanted) or ()
+    inside = len(path) >= 2 and path[0] == "questions"
+    trail = " (in " + " / ".join(quoted(step) for step in path) + ")" if path else ""
+    return ContractError(f"{message}{trail}", str(path[1]) if inside else None)
 
 
 def _object(pairs: list[tuple[str, Any]], repeated: list[tuple[dict[str, Any], str]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        seen: set[str] = set()
-        first = next(key for key, _ in pairs if key in seen or seen.add(key))
-        repeated.append((made, first))
+        counts = Counter(key for key, _ in pairs)
+        repeated.append((made, next(key for key, count in counts.items() if count > 1)))
     return made
 
 
@@ -87,7 +88,7 @@ def _number(digits: str, unreal: list[str]) -> float:
     return number
 
 
-def _lone(item: Any) -> bool:
+def _is_lone(item: Any) -> bool:
     return isinstance(item, str) and not is_text(item)
 
 
@@ -100,9 +101,9 @@ def is_text(text: str) -> bool:
     return True
 
 
-def _find(value: Any, wanted: Callable[[Any], bool], path: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
+def _find(value: Any, wanted: Callable[[Any], bool]) -> tuple[Any, ...] | None:
     """The path to the first key or value that is ``wanted``; a key's own path ends with the key."""
-    stack = [(value, path)]
+    stack: list[tuple[Any, tuple[Any, ...]]] = [(value, ())]
     while stack:
         item, path = stack.pop()
         if wanted(item):
@@ -115,14 +116,6 @@ def _find(value: Any, wanted: Callable[[Any], bool], path: tuple[Any, ...] = ())
         elif isinstance(item, list):
             stack.extend((item[index], (*path, index)) for index in range(len(item) - 1, -1, -1))
     return None
-
-
-def _at(path: tuple[Any, ...]) -> str:
-    return " (in " + " / ".join(quoted(step) for step in path) + ")" if path else ""
-
-
-def _question_of(path: tuple[Any, ...]) -> str | None:
-    return path[1] if len(path) >= 2 and path[0] == "questions" and isinstance(path[1], str) else None
 
 
 def kind_of(value: Any) -> str:
