@@ -23,6 +23,10 @@ class ContractError(LabError):
         self.where = where
 
 
+class JsonError(ContractError):
+    """A body that is not one JSON object, or not strictly: told apart because HTTP has a status for it."""
+
+
 def quoted(name: object) -> str:
     """A name as shown in messages: quoted, unprintable characters escaped, at most 80 characters of it."""
     text = str(name)
@@ -33,7 +37,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """The request as a dict, from a JSON object in UTF-8.
 
     Refuses what JSON libraries let through: repeated keys, NaN, Infinity and numbers that overflow to it, halves of
-    surrogate pairs in keys or values. Raises ``ContractError``.
+    surrogate pairs in keys or values. Raises ``JsonError``.
     """
     repeated: list[tuple[dict[str, Any], str]] = []
     unreal: list[str] = []
@@ -45,15 +49,15 @@ def parse_json(body: bytes) -> dict[str, Any]:
             parse_float=lambda digits: _number(digits, unreal),
         )
     except UnicodeDecodeError as error:
-        raise ContractError(f"the body is not UTF-8: byte {error.start} does not belong there") from None
+        raise JsonError(f"the body is not UTF-8: byte {error.start} does not belong there") from None
     except json.JSONDecodeError as error:
-        raise ContractError(f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+        raise JsonError(f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     except RecursionError:
-        raise ContractError("the body is nested too deeply; flatten the state") from None
+        raise JsonError("the body is nested too deeply; flatten the state") from None
     except ValueError as error:  # an integer with thousands of digits
-        raise ContractError(f"the body holds a number that cannot be read: {error}") from None
+        raise JsonError(f"the body holds a number that cannot be read: {error}") from None
     if not isinstance(value, dict):
-        raise ContractError(f"the body must be a JSON object, not {kind_of(value)}")
+        raise JsonError(f"the body must be a JSON object, not {kind_of(value)}")
     if repeated:
         holder, key = repeated[0]
         raise _error_at(value, lambda item: item is holder, f"key {quoted(key)} is given twice; keep one")
@@ -65,12 +69,12 @@ def parse_json(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _error_at(value: Any, wanted: Callable[[Any], bool], message: str) -> ContractError:
+def _error_at(value: Any, wanted: Callable[[Any], bool], message: str) -> JsonError:
     """The error for the first thing wanted: its path in the message, its question's id in ``where``."""
     path = _find(value, wanted) or ()
     inside = len(path) >= 2 and path[0] == "questions"
     trail = " (in " + " / ".join(quoted(step) for step in path) + ")" if path else ""
-    return ContractError(f"{message}{trail}", str(path[1]) if inside else None)
+    return JsonError(f"{message}{trail}", str(path[1]) if inside else None)
 
 
 def _object(pairs: list[tuple[str, Any]], repeated: list[tuple[dict[str, Any], str]]) -> dict[str, Any]:
