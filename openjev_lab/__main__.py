@@ -41,7 +41,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
     """Say what this machine can run, and why not."""
     from openjev_lab import doctor as module
 
-    module.show(as_json=as_json)
+    raise typer.Exit(0 if module.show(as_json=as_json) else 1)
 
 
 @app.command()
@@ -63,6 +63,61 @@ def run(experiment: Experiment, run_dir: RunDirOption = None, resume: Resume = F
     from openjev_lab import ladder as module
 
     raise typer.Exit(module.measure_all(experiment, run_dir=run_dir, resume=resume, profile=profile))
+
+
+@app.command()
+def serve(
+    rung: Annotated[str, typer.Option("--rung", help="raw-hf, merged-hf, scalar, ... (doctor lists them).")],
+    checkpoint: Annotated[str, typer.Option("--checkpoint", help="Package, merged export, or synthetic:GEOMETRY.")],
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option("--dtype", help="float32 on a CPU, bfloat16 on a GPU.")] = "float32",
+    host: Annotated[str, typer.Option("--host", help="Any but loopback needs --token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="0 takes a free one; the ready line names it.")] = 0,
+    queue: Annotated[int, typer.Option("--queue", help="Requests that may wait; past it, 503.")] = 64,
+    token: Annotated[str | None, typer.Option("--token", help="Bearer token that clients must send.")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="CPU threads of the forward.")] = None,
+    null_endpoint: Annotated[
+        bool, typer.Option("--null-endpoint", help="Add POST /null, for the client's cost.")
+    ] = False,
+    parent_pid: Annotated[int | None, typer.Option("--parent-pid", help="End when this process is gone.")] = None,
+) -> None:
+    """Serve one rung over HTTP until a signal."""
+    from openjev_lab.serving.run import serve as work
+
+    work(rung, checkpoint, device, dtype, host, port, queue, token, threads, null_endpoint, parent_pid)
+
+
+@app.command()
+def merge(
+    package: Annotated[str, typer.Argument(help="A checkpoint package's folder.")],
+    out: Annotated[Path, typer.Argument(help="A folder that must not exist yet.")],
+    dtype: Annotated[str, typer.Option("--dtype", help="Of the merged weights.")] = "bfloat16",
+    device: Annotated[str, typer.Option("--device", help="Where the products are formed.")] = "cpu",
+) -> None:
+    """Merge a package's adapter into its base and write it as one checkpoint."""
+    from openjev_lab.checkpoint.merge import merge as work
+
+    print(work(package, out, dtype, device=device))
+
+
+@app.command()
+def report(run_dir: RunDir) -> None:
+    """Rebuild tables, charts and report.html from a run's evidence."""
+    from openjev_lab.report.render import render
+
+    print(render(run_dir))
+
+
+@app.command()
+def verify(run_dir: RunDir) -> None:
+    """Recompute every hash, table and gate of a run; name what differs."""
+    from openjev_lab.evidence import verify as work
+
+    problems = work(run_dir)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"{run_dir}: {f'{len(problems)} problems' if problems else 'as it was recorded'}")
+    raise typer.Exit(1 if problems else 0)
 
 
 def main() -> None:
