@@ -47,9 +47,9 @@ def rows_axis(names: Sequence[str], field: str = "arm") -> alt.Y:
     return alt.Y(f"{field}:N", sort=list(names), title=None, axis=axis, scale=alt.Scale(domain=list(names)))
 
 
-def from_zero(field: str, title: str) -> alt.X:
-    """A quantitative axis that starts at zero, with few round ticks."""
-    return alt.X(f"{field}:Q", title=title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=8))
+def from_zero(field: str, title: str, ticks: int = 8) -> alt.X:
+    """A quantitative axis that starts at zero, with about so many round ticks."""
+    return alt.X(f"{field}:Q", title=title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=ticks))
 
 
 def panel_title(words: str, color: str = theme.INK) -> alt.TitleParams:
