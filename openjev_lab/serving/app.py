@@ -194,12 +194,12 @@ class TokenGate:
     """Turns away what does not carry the bearer token; ``/health`` is open, so that a supervisor needs none."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
-        self.app, self._wanted = app, f"Bearer {token}".encode()
+        self.app, self._token = app, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != "/health":
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._wanted):
+            scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+            if not (hmac.compare_digest(given, self._token) and scheme.lower() == b"bearer"):
                 detail = {"detail": "a bearer token is needed: send the header 'Authorization: Bearer TOKEN'"}
                 headers = {"www-authenticate": "Bearer"}
                 refusal = Response(dump(detail), 401, headers, media_type="application/json")

@@ -65,7 +65,7 @@ def decompress(body: bytes, encoding: str) -> bytes:
     if encoding == "gzip":
         unfolder: Any = zlib.decompressobj(wbits=31)
     elif encoding == "zstd":
-        unfolder = _zstd().ZstdDecompressor()
+        unfolder = zstd().ZstdDecompressor()
     else:
         raise BodyRefused(415, f"content-encoding {encoding!r} is not read here; send identity, gzip or zstd")
     try:
@@ -79,7 +79,7 @@ def decompress(body: bytes, encoding: str) -> bytes:
     return whole
 
 
-def _zstd() -> Any:
+def zstd() -> Any:
     """Python's own module from 3.14 on, its backport before."""
     for name in ("compression.zstd", "backports.zstd"):
         try:

@@ -109,7 +109,7 @@ def serve_arm(
         threading.Thread(target=_end_without, args=(parent_pid,), name="parent", daemon=True).start()
     worker.start()
     server.run(sockets=[listener])
-    if not worker.stop() and not failed:
+    if not worker.stop(DRAIN_S if worker.ready else 0) and not failed:
         os._exit(0)  # a load in progress can't be interrupted, and a normal exit would run into it
     if failed:
         raise failed[0]

@@ -91,8 +91,12 @@ class Worker:
         self.ready = False
         self.description: dict[str, Any] = {}
         self.names: list[str] = []
-        self._last_execute_s = 0.0
-        self._admitted = 0
+        self.running: Job | None = None
+        """The job that has the arm."""
+        self.last_execute_s = 0.0
+        """How long the last request held the arm; ``Retry-After`` guesses from it."""
+        self.admitted = 0
+        """Requests inside: being prepared, waiting or running."""
         self._waiting: deque[Job] = deque()
         self._stopping = False
         self._wake = threading.Condition()
@@ -109,7 +113,7 @@ class Worker:
             self._stopping = True
             self._wake.notify()
         self._pool.shutdown(wait=False)
-        self._thread.join(timeout_s if self.ready else 0.0)
+        self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def submit(self, body: bytes, request_id: str, started_ns: int) -> Job:
@@ -118,17 +122,22 @@ class Worker:
             raise NotReady("the model is still loading; /health says when it is ready")
         job = Job(body, request_id, started_ns)
         with self._wake:
-            if self._admitted >= self.capacity:
-                pause_s = min(60, max(1, math.ceil(self._admitted * self._last_execute_s)))
-                raise Overloaded(self._admitted, pause_s)
-            self._admitted += 1
+            if self.admitted >= self.capacity:
+                pause_s = min(60, max(1, math.ceil(self.admitted * self.last_execute_s)))
+                raise Overloaded(self.admitted, pause_s)
+            self.admitted += 1
         job.future.add_done_callback(lambda _: self._release(job))
         self._pool.submit(self._prepare, job)
         return job
 
+    @property
+    def waiting(self) -> int:
+        """Requests that are prepared and wait for the arm."""
+        return len(self._waiting)
+
     def _release(self, job: Job) -> None:
         with self._wake:
-            self._admitted -= 1
+            self.admitted -= 1
             with contextlib.suppress(ValueError):
                 self._waiting.remove(job)
             if self._stopping:
@@ -158,7 +167,9 @@ class Worker:
         self.ready = True
         self._on_up(None)
         while (job := self._next()) is not None:
+            self.running = job
             self._serve(job)
+            self.running = None
 
     def _bring_up(self) -> None:
         arm, self._prompter = self._load()
@@ -179,7 +190,7 @@ class Worker:
                     job = self._waiting.popleft()
                     if job.future.set_running_or_notify_cancel():
                         return job
-                if self._stopping and not self._admitted:
+                if self._stopping and not self.admitted:
                     return None
                 self._wake.wait()
 
@@ -196,7 +207,7 @@ class Worker:
         except BaseException as error:
             job.settle(error=error)
             return
-        self._last_execute_s = (executed_ns - begin_ns) / 1e9
+        self.last_execute_s = (executed_ns - begin_ns) / 1e9
         job.settle(response)
 
 
