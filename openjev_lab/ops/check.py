@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from openjev_lab.errors import LabError
 from openjev_lab.geometry import Geometry
-from openjev_lab.ops.contract import Field, Io
+from openjev_lab.ops.contract import Field, Io, Maker
 from openjev_lab.ops.families import Family, Variant
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def prepare(
     if case not in family.module.CASES:
         raise LabError(f"kernel family {family.name!r} has no case {case!r}; it has {', '.join(family.module.CASES)}")
     generator = torch.Generator().manual_seed(seed)
-    io = family.module.make_io(geometry, tokens + GUARD_ROWS, generator, device, dtype, case)
+    io = family.module.make_io(Maker(geometry, tokens + GUARD_ROWS, generator, device, dtype), case)
     for name, field in {**family.module.INPUTS, **family.module.OUTPUTS}.items():
         if field.per_token and io[name].is_floating_point():
             io[name][tokens:] = float("nan")

@@ -29,6 +29,7 @@ BACKENDS = ("torch", "numba_cpu", "numba_cuda", "cuda")
 """What a variant is written in; its file name starts with it. ``cuda`` is CUDA C++ in a ``.cu`` file."""
 
 Io = Mapping[str, "Tensor"]
+Buffers = dict[str, "Tensor"]
 Step = Callable[[int], None]
 
 
@@ -57,6 +58,10 @@ class Field:
     def per_token(self) -> bool:
         return self.axes.split()[0] == "tokens"
 
+    def dtype_in(self, model: str) -> str:
+        """The dtype's name in an engine that runs in ``model``."""
+        return model if self.dtype == "model" else self.dtype
+
 
 class FamilyModule(Protocol):
     """What ``family.py`` defines."""
@@ -73,13 +78,11 @@ class FamilyModule(Protocol):
     CASES: tuple[str, ...]
     """Names of input distributions; the first is the ordinary one."""
 
-    def make_io(
-        self, geometry: Geometry, rows: int, generator: Generator, device: str, dtype: str, case: str
-    ) -> dict[str, Tensor]:
-        """Buffers of ``rows`` rows: inputs drawn from ``generator``, outputs full of NaN."""
+    def make_io(self, make: Maker, case: str) -> Buffers:
+        """Buffers of ``make.rows`` rows: inputs drawn from its generator, outputs full of NaN."""
         ...
 
-    def reference(self, geometry: Geometry, io: Io, tokens: int) -> dict[str, Tensor]:
+    def reference(self, geometry: Geometry, io: Io, tokens: int) -> Buffers:
         """Every output's first ``tokens`` rows from plain torch; reads ``io`` and changes nothing."""
         ...
 
@@ -142,41 +145,44 @@ def check_io(family: FamilyModule, name: str, geometry: Geometry, io: Io, dtype:
         rows = tensor.shape[0] if tensor.dim() else 0
         if tuple(tensor.shape) != shape_of(field, geometry, rows, free):
             raise LabError(f"{name}: {key} is {list(tensor.shape)}; {field.axes!r} of {geometry.name} is right")
-        if tensor.dtype != torch_dtype(dtype if field.dtype == "model" else field.dtype):
+        if tensor.dtype != torch_dtype(field.dtype_in(dtype)):
             raise LabError(f"{name}: {key} is {tensor.dtype}; {field.dtype} is right ({dtype} model)")
         if tensor.device != device or not tensor.is_contiguous():
             raise LabError(f"{name}: {key} must be contiguous and on {device}; it is on {tensor.device}")
 
 
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes a family's buffers for a check or a timing: one geometry, number of rows, device and model dtype."""
+
+    geometry: Geometry
+    rows: int
+    generator: Generator
+    """On the CPU whatever the device, so that every device gets the same values."""
+    device: str
+    dtype: str
+
+    def new(self, field: Field, *, free: Mapping[str, int] | None = None) -> Tensor:
+        """A buffer full of NaN: what no step has written cannot pass for a result."""
+        return new(field, self.geometry, self.rows, device=self.device, dtype=self.dtype, free=free)
+
+    def draw(self, field: Field, *, scale: float = 1.0, free: Mapping[str, int] | None = None) -> Tensor:
+        """Normal values of standard deviation ``scale``, drawn in float32, then rounded to the field's dtype."""
+        import torch
+
+        shape = shape_of(field, self.geometry, self.rows, free)
+        values = torch.randn(shape, generator=self.generator, dtype=torch.float32) * scale
+        return values.to(device=self.device, dtype=torch_dtype(field.dtype_in(self.dtype)))
+
+
 def new(
     field: Field, geometry: Geometry, rows: int, *, device: str, dtype: str, free: Mapping[str, int] | None = None
 ) -> Tensor:
-    """A buffer for a field, full of NaN: what no step has written cannot pass for a result."""
+    """A tensor for a field, full of NaN; ``free`` gives the axes that the geometry does not name."""
     import torch
 
     shape = shape_of(field, geometry, rows, free)
-    name = dtype if field.dtype == "model" else field.dtype
-    return torch.full(shape, float("nan"), device=device, dtype=torch_dtype(name))
-
-
-def draw(
-    field: Field,
-    geometry: Geometry,
-    rows: int,
-    generator: Generator,
-    *,
-    device: str,
-    dtype: str,
-    scale: float = 1.0,
-    free: Mapping[str, int] | None = None,
-) -> Tensor:
-    """Normal values for a field. Drawn on the CPU whatever the device, so that every device gets the same."""
-    import torch
-
-    shape = shape_of(field, geometry, rows, free)
-    name = dtype if field.dtype == "model" else field.dtype
-    values = torch.randn(shape, generator=generator, dtype=torch.float32) * scale
-    return values.to(device=device, dtype=torch_dtype(name))
+    return torch.full(shape, float("nan"), device=device, dtype=torch_dtype(field.dtype_in(dtype)))
 
 
 def first_rows(*tensors: Tensor) -> Callable[[int], tuple[Tensor, ...]]:

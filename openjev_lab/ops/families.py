@@ -72,7 +72,7 @@ class Family:
         for suffix in (".py", ".cu"):
             path = self.folder / f"{name}{suffix}"
             if name != "family" and path.is_file():
-                return Variant(self, name, *_implementation(path))
+                return Variant(self, name, *_implementation(path, self.module))
         there = sorted(p.stem for p in self.folder.iterdir() if p.suffix in {".py", ".cu"} and p.name != "family.py")
         raise LabError(f"kernel family {self.name!r} has no variant {name!r}; it has {', '.join(there) or 'none'}")
 
@@ -113,12 +113,12 @@ def select_all(ops: Mapping[str, str], geometry: Geometry, device: str, dtype: s
     return {family: select(family, name, geometry, device, dtype) for family, name in ops.items()}
 
 
-def _implementation(path: Path) -> tuple[str, Path, VariantModule]:
+def _implementation(path: Path, family: FamilyModule) -> tuple[str, Path, VariantModule]:
     """(backend, path, what supports and binds) of a variant's file."""
     if path.suffix == ".cu":
         from openjev_lab.ops import launch
 
-        return "cuda", path, launch.parse(path.read_text(), path)
+        return "cuda", path, launch.load(path, family)
     module = _load(path, path.stat().st_mtime_ns)
     require(module, VARIANT_NAMES, "kernel variant")
     backend = module.BACKEND
