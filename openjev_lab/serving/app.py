@@ -138,7 +138,7 @@ def _add_facts(app: FastAPI, worker: Worker) -> None:
         """The accepted model names."""
         if not worker.ready:
             return _problem(NotReady("the model is loading; its names come with it"))
-        about = f"The one model served here, {worker.names[0]}"
+        about = f"The one model served here, {worker.model}"
         entries = [{"name": name, "description": about, "release_date": "unknown"} for name in worker.names]
         return Response(dump({"models": entries}), media_type="application/json")
 

@@ -58,7 +58,7 @@ def serve(
         from openjev_lab.tokens import Prompter
 
         arm = load_arm(rung, checkpoint, device=device, dtype=dtype, threads=threads)
-        return arm, Prompter.load(arm.package.base_dir)
+        return arm, Prompter.load(arm.package.tokenizer_dir)
 
     serve_arm(load, host=host, port=port, queue=queue, token=token, null_endpoint=null_endpoint, parent_pid=parent_pid)
 

@@ -17,7 +17,7 @@ from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from openjev_lab.contract import MAX_LENGTH_TOKENS, MODEL_ALIASES, NOUL_ENDING
+from openjev_lab.contract import MAX_LENGTH_TOKENS, NOUL_ENDING
 from openjev_lab.serving import steps
 from openjev_lab.tokens import HEAD, Prompter
 
@@ -90,7 +90,10 @@ class Worker:
         self.capacity = queue + 1
         self.ready = False
         self.description: dict[str, Any] = {}
+        self.model = ""
+        """The name that answers carry."""
         self.names: list[str] = []
+        """The names that requests may give."""
         self.running: Job | None = None
         """The job that has the arm."""
         self.last_execute_s = 0.0
@@ -175,7 +178,7 @@ class Worker:
         arm, self._prompter = self._load()
         package = arm.package
         self._arm = arm
-        self.names = list(dict.fromkeys([*package.aliases, package.model_id, *MODEL_ALIASES]))
+        self.model, self.names = package.model_id, list(package.aliases)
         self._limits = steps.Limits(frozenset(self.names), min(package.max_length, MAX_LENGTH_TOKENS))
         ids = self._prompter.encode(WARM_UP_PROMPT)
         if not math.isfinite(arm.score(ids)):
@@ -200,7 +203,7 @@ class Worker:
         try:
             scores = steps.execute(prepared, self._arm.score, job.is_gone)
             executed_ns = time.perf_counter_ns()
-            opened = steps.finish(prepared, scores, self._arm.package.temperature, self.names[0])
+            opened = steps.finish(prepared, scores, self._arm.package.temperature, self.model)
             times = _times(job, begin_ns, executed_ns, time.perf_counter_ns())
             counts = {"candidate_tokens": prepared.candidate_tokens, "scores": scores}
             response = steps.close(opened, {"request_id": job.request_id, **times, **counts})

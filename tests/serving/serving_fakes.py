@@ -29,7 +29,8 @@ class FakeArm:
     """Scores a prompt by its bytes. ``seen`` lists the prompts; the first one is the warm-up."""
 
     def __init__(self, max_length: int = 400) -> None:
-        self.package = SimpleNamespace(aliases=("fake",), model_id="lab/fake", temperature=2.0, max_length=max_length)
+        names = ("lab/fake", "open-jev", "jev-latest", "open-jev-fake")
+        self.package = SimpleNamespace(model_id=names[0], aliases=names, temperature=2.0, max_length=max_length)
         self.seen: list[str] = []
         self.open = threading.Event()
         """Cleared, every forward waits."""

@@ -30,7 +30,7 @@ def test_an_answer_has_the_contracts_shape(live):
     response = live.post({"model": "jev-latest", "state": {"é": [1]}, "questions": questions})
     assert response.status_code == 200 and response.headers["content-type"] == "application/json"
     told = models.SystemOneResponse.model_validate(response.json())
-    assert told.model == "fake"
+    assert told.model == "lab/fake"
     assert list(response.json()["answers"]) == ["n", "c", "s"]
     assert response.json()["answers"]["s"]["legend"] == {"0": "low", "1": {"is": "high"}}
     assert (
@@ -48,10 +48,10 @@ def test_an_answer_has_the_contracts_shape(live):
 
 def test_every_accepted_name_is_listed_and_answers(live):
     listed = [entry["name"] for entry in live.http.get("/v1/models").json()["models"]]
-    assert listed == ["fake", "lab/fake", "open-jev", "jev-latest"]
+    assert listed == ["lab/fake", "open-jev", "jev-latest", "open-jev-fake"]
     for name in [None, *listed]:
         response = live.post({"model": name, "state": "s", "questions": {"q": NOUL}})
-        assert response.status_code == 200 and response.json()["model"] == "fake"
+        assert response.status_code == 200 and response.json()["model"] == "lab/fake"
 
 
 BAD = [
@@ -74,7 +74,7 @@ BAD = [
     (
         json.dumps({"state": "s", "questions": {"q": NOUL}, "model": "gpt"}).encode(),
         422,
-        "send one of fake, jev-latest",
+        "send one of jev-latest, lab/fake",
     ),
     (b" " * (MAX_BODY_BYTES + 1), 413, "4 MiB"),
 ]
