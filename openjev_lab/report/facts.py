@@ -57,7 +57,7 @@ def published() -> dict[str, Any]:
 def published_ladder(run: Source) -> pl.DataFrame:
     """One row a pass mean over the 74-request mix: whose (ours, theirs), name, arm, pass_index, mean_ms, device."""
     run = source.load(run)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for theirs in THEIRS:
         values: Any = published()
         for key in theirs.keys:

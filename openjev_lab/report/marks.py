@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import altair as alt
 import polars as pl
@@ -15,10 +15,10 @@ import polars as pl
 from openjev_lab.report import facts, theme
 from openjev_lab.report.source import Run
 
-Chart = alt.LayerChart | alt.VConcatChart | alt.HConcatChart | alt.Chart
+Chart: TypeAlias = alt.LayerChart | alt.VConcatChart | alt.HConcatChart | alt.Chart
 TOKEN_TICKS = [100, 200, 500, 1000, 2000, 3400, 8000, 16000]
 # The passes of one arm one above the other inside its band: their means are often closer than a dot is wide.
-PASS_OFFSET = alt.YOffset("pass_index:O", scale=alt.Scale(paddingOuter=1, paddingInner=0))
+PASS_OFFSET = alt.YOffset("pass_index:O", scale=alt.Scale(paddingOuter=1))
 # Room to the right of an interval plot for its numbers in words, px.
 WORDS_WIDTH = 290
 
@@ -67,7 +67,8 @@ def tooltip(fields: Mapping[str, str]) -> list[alt.Tooltip]:
 
 def tokens_axis(frame: pl.DataFrame, field: str = "tokens") -> alt.X:
     """Tokens on a log scale from just below the shortest to just above the longest request of ``frame``."""
-    low, high = (frame[field].min() or 1), (frame[field].max() or 1)
+    tokens = frame[field].drop_nulls().to_numpy()
+    low, high = float(tokens.min()), float(tokens.max())
     axis = alt.Axis(values=[tick for tick in TOKEN_TICKS if low <= tick <= high * 1.1], grid=True, format=",d")
     scale = alt.Scale(type="log", domain=[low * 0.93, high * 1.08], nice=False)
     return alt.X(f"{field}:Q", title="tokens in the request (log scale)", scale=scale, axis=axis)

@@ -30,52 +30,22 @@ class Section:
 
 
 def sections(run: Run, frames: dict[str, pl.DataFrame]) -> list[Section]:
-    """All sections of the page in order; those without anything to show are left out, and that is said elsewhere."""
+    """All sections of the page in order; accuracy, errors and the client's cost only where there are rows."""
     base, name = tables.baseline(run), tables.main_workload(run)
     chosen = f"timings.parquet where workload = '{name}' and {USABLE}"
-    found = [
+    optional = [_errors(), _accuracy(chosen), _client_cost()]
+    return [
         _gates(run, frames),
         _ladder(name, chosen),
-        Section(
-            "savings",
-            "What each rung saves",
-            "The rung below is the arm that an arm changes in one thing. A saving is the difference of two means over "
-            "the requests that both arms answered, each request by its mean over passes. The interval is scipy's "
-            f"bootstrap over requests ({stats.RESAMPLES:,} resamples, seed {stats.SEED}, BCa unless the row says "
-            "otherwise): it tells how far the saving depends on which requests were drawn, not on the day or the "
-            "machine. Passes apart: every pass of the arm was faster than every pass of the other.",
-            charts=("savings",),
-            tables=("savings",),
-            rows=f"{chosen}, latency_ns averaged by arm and request_id, joined on request_id",
-        ),
-        Section(
-            "tokens",
-            "Latency against tokens",
-            "A rung can be worth little at one length and much at another; the mean over the mix weighs long requests "
-            "most. The second chart divides: where a line falls, the rung's gain shrinks with length.",
-            charts=("latency_by_tokens", "relative_by_tokens"),
-            rows=f"{chosen}, mean(latency_ns) / 1e6 by arm and request_id against tokens: tables/latency_by_request",
-        ),
-        Section(
-            "parity",
-            f"Parity with {base} and with the rung below",
-            "Differences of P(yes) are the largest over all pairs of passes of the two arms. A flip is a request that "
-            "one arm answers with at least 0.5 and the other does not. Bit for bit: every score is the same float64.",
-            charts=("parity",),
-            tables=("parity",),
-            rows=f"{chosen}, probability and score of arm and base joined on request_id",
-        ),
-        Section(
-            "stages",
-            "Where a request's time goes",
-            "The server reports queue, prepare (validate, compile, tokenize), execute (the forward) and finish "
-            "(calibrate, format). What is left of the client's latency is HTTP, the event loop and the client.",
-            charts=("stages",),
-            tables=("stages",),
-            rows=f"{chosen}, means of queue_ns, prepare_ns, execute_ns, finish_ns and latency_ns by arm, in ms",
-        ),
+        _savings(chosen),
+        _tokens(chosen),
+        _parity(base, chosen),
+        _stages(chosen),
+        *[section for section in optional if not frames[section.tables[0]].is_empty()],
+        _published(run),
+        _workload(),
+        _notebooks(frames),
     ]
-    return [*found, *_context(run, frames, chosen)]
 
 
 def _ladder(name: str, chosen: str) -> Section:
@@ -91,9 +61,58 @@ def _ladder(name: str, chosen: str) -> Section:
     )
 
 
-def _context(run: Run, frames: dict[str, pl.DataFrame], chosen: str) -> list[Section]:
-    """Sections on what the figures rest on; accuracy, errors and the client's cost only where there are rows."""
-    accuracy = Section(
+def _savings(chosen: str) -> Section:
+    return Section(
+        "savings",
+        "What each rung saves",
+        "The rung below is the arm that an arm changes in one thing. A saving is the difference of two means over "
+        "the requests that both arms answered, each request by its mean over passes. The interval is scipy's "
+        f"bootstrap over requests ({stats.RESAMPLES:,} resamples, seed {stats.SEED}, BCa unless the row says "
+        "otherwise): it tells how far the saving depends on which requests were drawn, not on the day or the "
+        "machine. Passes apart: every pass of the arm was faster than every pass of the other.",
+        charts=("savings",),
+        tables=("savings",),
+        rows=f"{chosen}; latency_ns averaged by arm and request_id, joined on request_id",
+    )
+
+
+def _tokens(chosen: str) -> Section:
+    return Section(
+        "tokens",
+        "Latency against tokens",
+        "A rung can be worth little at one length and much at another; the mean over the mix weighs long requests "
+        "most. The second chart divides: where a line falls, the rung's gain shrinks with length.",
+        charts=("latency_by_tokens", "relative_by_tokens"),
+        rows=f"{chosen}; mean(latency_ns) / 1e6 by arm and request_id, as in tables/latency_by_request.parquet",
+    )
+
+
+def _parity(base: str | None, chosen: str) -> Section:
+    return Section(
+        "parity",
+        f"Parity with {base} and with the rung below",
+        "Differences of P(yes) are the largest over all pairs of passes of the two arms. A flip is a request that "
+        "one arm answers with at least 0.5 and the other does not. Bit for bit: every score is the same float64.",
+        charts=("parity",),
+        tables=("parity",),
+        rows=f"{chosen}; probability and score of arm and base joined on request_id",
+    )
+
+
+def _stages(chosen: str) -> Section:
+    return Section(
+        "stages",
+        "Where a request's time goes",
+        "The server reports queue, prepare (validate, compile, tokenize), execute (the forward) and finish "
+        "(calibrate, format). What is left of the client's latency is HTTP, the event loop and the client.",
+        charts=("stages",),
+        tables=("stages",),
+        rows=f"{chosen}; means of queue_ns, prepare_ns, execute_ns, finish_ns and latency_ns by arm, in ms",
+    )
+
+
+def _accuracy(chosen: str) -> Section:
+    return Section(
         "accuracy",
         "Accuracy by label and by length",
         "Decisions (P(yes) at least 0.5) against labels, on each arm's first answered pass. Accuracy is the "
@@ -101,23 +120,26 @@ def _context(run: Run, frames: dict[str, pl.DataFrame], chosen: str) -> list[Sec
         tables=("accuracy",),
         rows=f"{chosen} and label is not null, first pass_index; correct = ((probability >= 0.5) = label)",
     )
-    errors = Section(
+
+
+def _errors() -> Section:
+    return Section(
         "errors",
         "Errors",
         "Measured requests without a usable answer. They are in no latency figure, and any makes the run invalid.",
         tables=("errors",),
         rows=f"timings.parquet where measured and not ({USABLE})",
     )
-    cost = Section(
+
+
+def _client_cost() -> Section:
+    return Section(
         "client",
         "The client's own cost",
         "Round trips to an endpoint that reads the body and answers at once: part of every latency above.",
         tables=("client_cost",),
         rows=f"timings.parquet where arm = '{source.NULL_ARM}' and {USABLE}",
     )
-    fixed = [_published(run), _workload(), _notebooks(frames)]
-    optional = [section for section in (errors, accuracy, cost) if not frames[section.tables[0]].is_empty()]
-    return [*optional, *fixed]
 
 
 def _published(run: Run) -> Section:

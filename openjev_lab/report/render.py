@@ -15,14 +15,16 @@ from typing import Any
 import polars as pl
 
 from openjev_lab.report import charts, facts, page, source, style, verdict
+from openjev_lab.report.marks import Chart
 from openjev_lab.report.source import Run
 
 REPORT = "report.html"
 TEMPLATE = "report.html.j2"
 STYLE_SHEET = "report.css"
 PNG_SCALE = 1.5
+VEGA_SNIPPET = "window.vegaEmbed = vegaEmbed;"
 # File names in charts/, and the function that draws each.
-CHARTS: dict[str, Callable[[Run], charts.Chart]] = {
+CHARTS: dict[str, Callable[[Run], Chart]] = {
     "ladder": charts.ladder,
     "savings": charts.savings,
     "latency_by_tokens": charts.latency_by_tokens,
@@ -95,7 +97,7 @@ def html(run: Run, frames: dict[str, pl.DataFrame], specs: dict[str, dict[str, A
         sections=[(section, page.table_html(frames, section)) for section in sections],
         specs={name: _json(spec).replace("<", "\\u003c") for name, spec in specs.items()},
         style_sheet=(folder / STYLE_SHEET).read_text(encoding="utf-8"),
-        vega=vl_convert.javascript_bundle(vl_version=_vega_lite()).replace("</script", "<\\/script"),
+        vega=vl_convert.javascript_bundle(VEGA_SNIPPET, vl_version=_vega_lite()).replace("</script", "<\\/script"),
     )
 
 

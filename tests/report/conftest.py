@@ -140,3 +140,12 @@ def dump(path: Path, value) -> None:
 def run_dir(tmp_path_factory):
     """The complete synthetic run: six arms measured, one skipped, gates green."""
     return write_run(tmp_path_factory.mktemp("reports") / "synthetic")
+
+
+@pytest.fixture(scope="session")
+def rendered(run_dir):
+    """The complete synthetic run with its report beside the evidence."""
+    from openjev_lab.report import render
+
+    render.render(run_dir)
+    return run_dir
