@@ -16,12 +16,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openjev_lab.errors import LabError
 
 if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
     from openjev_lab.rungs import Arm
     from openjev_lab.tokens import Prompter
 
@@ -30,6 +34,33 @@ KEEP_ALIVE_S = 120
 DRAIN_S = 30
 """How long requests that were admitted may go on after the first signal; a second one ends them."""
 PARENT_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to serve, whatever is served. Raises ``LabError`` for what must not or can't be."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one; the ready line names it."""
+    queue: int = 64
+    """Requests that may wait beside the running one."""
+    token: str | None = None
+    """What clients send as a bearer token; needed for any address but loopback."""
+    null_endpoint: bool = False
+    parent_pid: int | None = None
+    """End, too, when this process is no longer our parent: a measurement that is killed leaves no server behind."""
+
+    def __post_init__(self) -> None:
+        token = self.token
+        if self.queue < 0:
+            raise LabError(f"--queue is how many requests may wait, 0 or more; got {self.queue}")
+        if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
+            raise LabError("--token must be printable ASCII without spaces, and not empty: it travels in a header")
+        if token is None and not is_loopback(self.host):
+            raise LabError(
+                f"--host {self.host} can be reached from other machines and wants a --token; without one bind 127.0.0.1"
+            )
 
 
 def serve(
@@ -45,13 +76,11 @@ def serve(
     null_endpoint: bool = False,
     parent_pid: int | None = None,
 ) -> None:
-    """Serves one rung until SIGTERM or SIGINT, then drains: what was admitted is answered, then the process goes on.
+    """Serves one rung until SIGTERM or SIGINT, then drains: what was admitted is answered, and the call returns.
 
-    ``port`` 0 takes a free one. ``queue`` requests may wait beside the running one. ``parent_pid``: also end when that
-    process is no longer our parent, so that a measurement that is killed leaves no server behind. Raises ``LabError``
-    for settings that can't be served and for an arm that can't be loaded.
+    Raises ``LabError`` for settings that can't be served and for an arm that can't be loaded.
     """
-    check_settings(host, queue, token)
+    settings = Settings(host, port, queue, token, null_endpoint, parent_pid)
 
     def load() -> tuple[Arm, Prompter]:
         from openjev_lab.rungs import load_arm
@@ -60,27 +89,15 @@ def serve(
         arm = load_arm(rung, checkpoint, device=device, dtype=dtype, threads=threads)
         return arm, Prompter.load(arm.package.tokenizer_dir)
 
-    serve_arm(load, host=host, port=port, queue=queue, token=token, null_endpoint=null_endpoint, parent_pid=parent_pid)
+    serve_arm(load, settings)
 
 
-def serve_arm(
-    load: Callable[[], tuple[Arm, Prompter]],
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    queue: int = 64,
-    token: str | None = None,
-    null_endpoint: bool = False,
-    parent_pid: int | None = None,
-) -> None:
+def serve_arm(load: Callable[[], tuple[Arm, Prompter]], settings: Settings) -> None:
     """``serve`` for anything that loads as an arm and a tokenizer. Wants the main thread: it takes the signals."""
-    import uvicorn
-
     from openjev_lab.serving.app import create_app
     from openjev_lab.serving.worker import Worker
 
-    check_settings(host, queue, token)
-    listener = bind(host, port)
+    listener = bind(settings.host, settings.port)
     failed: list[BaseException] = []
 
     def on_up(error: BaseException | None) -> None:
@@ -90,9 +107,26 @@ def serve_arm(
             failed.append(error)
             server.should_exit = True
 
-    worker = Worker(load, queue=queue, on_up=on_up)
+    worker = Worker(load, queue=settings.queue, on_up=on_up)
+    server = _server(create_app(worker, token=settings.token, null_endpoint=settings.null_endpoint))
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises what it caught again once it has drained
+        signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+    if settings.parent_pid is not None:
+        threading.Thread(target=_end_without, args=(settings.parent_pid,), name="parent", daemon=True).start()
+    worker.start()
+    server.run(sockets=[listener])
+    if failed:
+        raise failed[0]
+    if not worker.stop(DRAIN_S if worker.ready else 0):
+        os._exit(0)  # a load in progress can't be interrupted, and a normal exit would run into it
+
+
+def _server(app: FastAPI) -> uvicorn.Server:
+    """One process, quiet, with nothing between the socket and the application."""
+    import uvicorn
+
     config = uvicorn.Config(
-        create_app(worker, token=token, null_endpoint=null_endpoint),
+        app,
         log_level="warning",
         access_log=False,
         lifespan="off",
@@ -102,29 +136,7 @@ def serve_arm(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=DRAIN_S,
     )
-    server = uvicorn.Server(config)
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises what it caught again once it has drained
-        signal.signal(number, lambda *_: setattr(server, "should_exit", True))
-    if parent_pid is not None:
-        threading.Thread(target=_end_without, args=(parent_pid,), name="parent", daemon=True).start()
-    worker.start()
-    server.run(sockets=[listener])
-    if not worker.stop(DRAIN_S if worker.ready else 0) and not failed:
-        os._exit(0)  # a load in progress can't be interrupted, and a normal exit would run into it
-    if failed:
-        raise failed[0]
-
-
-def check_settings(host: str, queue: int, token: str | None) -> None:
-    """Raises ``LabError`` for what must not or can't be served."""
-    if queue < 0:
-        raise LabError(f"--queue is how many requests may wait, 0 or more; got {queue}")
-    if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
-        raise LabError("--token must be printable ASCII without spaces, and not empty: it travels in a header")
-    if token is None and not is_loopback(host):
-        raise LabError(
-            f"--host {host} can be reached from other machines and wants a --token; without one bind 127.0.0.1"
-        )
+    return uvicorn.Server(config)
 
 
 def is_loopback(host: str) -> bool:

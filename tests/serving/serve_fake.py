@@ -16,7 +16,7 @@ from typing import Any
 from serving_fakes import FakeArm, FakePrompter
 
 from openjev_lab.errors import LabError
-from openjev_lab.serving.run import serve_arm
+from openjev_lab.serving.run import Settings, serve_arm
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ def main(settings: dict[str, Any]) -> None:
         return Arm(), FakePrompter()
 
     try:
-        serve_arm(load, **settings)
+        serve_arm(load, Settings(**settings))
     except LabError as error:
         print(f"openjev-lab: {error}", file=sys.stderr)
         sys.exit(2)

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from openjev_lab.errors import LabError
-from openjev_lab.serving.run import bind, check_settings, is_loopback
+from openjev_lab.serving.run import Settings, bind, is_loopback
 
 NOUL = {"type": "noul", "instructions": "?"}
 REQUEST = {"state": "s", "questions": {"q": NOUL}}
@@ -124,25 +124,25 @@ def test_a_taken_port_is_told():
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.org", ""])
 def test_an_open_bind_wants_a_token(host):
     with pytest.raises(LabError, match="--token"):
-        check_settings(host, 64, None)
-    check_settings(host, 64, "s3cret")
+        Settings(host)
+    Settings(host, token="s3cret")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_loopback_wants_none(host):
     assert is_loopback(host)
-    check_settings(host, 0, None)
+    Settings(host, queue=0)
 
 
 @pytest.mark.parametrize("token", ["", "two words", "schlüssel", "tab\t"])
 def test_a_token_that_no_header_can_carry_is_refused(token):
     with pytest.raises(LabError, match="--token must be"):
-        check_settings("127.0.0.1", 64, token)
+        Settings(token=token)
 
 
 def test_a_negative_queue_is_refused():
     with pytest.raises(LabError, match="--queue"):
-        check_settings("127.0.0.1", -1, None)
+        Settings(queue=-1)
 
 
 def free_port() -> int:
