@@ -56,7 +56,7 @@ class Paired:
     saving_fraction: Interval
     """(base mean - arm mean) / base mean; 0.25 = a quarter of the time is gone."""
     ratio: Interval
-    """base mean / arm mean; 2.0 = twice as fast."""
+    """base mean / arm mean; 2.0 = twice as fast. Its interval is that of the fraction f, mapped by 1 / (1 - f)."""
     passes_disjoint: bool
     """Every pass mean of ``arm`` lies below every pass mean of ``base``."""
 
@@ -200,30 +200,37 @@ def _saving_fraction(arm: Floats, base: Floats, axis: int = -1) -> Floats:
     return 1.0 - arm.mean(axis=axis) / base.mean(axis=axis)
 
 
-def _ratio(arm: Floats, base: Floats, axis: int = -1) -> Floats:
-    return base.mean(axis=axis) / arm.mean(axis=axis)
+def _as_ratio(fraction: Interval) -> Interval:
+    low, high = (None if bound is None else 1 / (1 - bound) for bound in (fraction.low, fraction.high))
+    return Interval(1 / (1 - fraction.estimate), low, high, fraction.method)
+
+
+def paired_latencies(timings: pl.DataFrame, arm: str, base: str, workload: str) -> tuple[Floats, Floats]:
+    """(arm_ms, base_ms) of the requests that both answered, in request order; each request's mean over its passes."""
+    joined = request_means(timings, arm, workload).join(
+        request_means(timings, base, workload), on="request_id", suffix="_base", maintain_order="left"
+    )
+    return joined["latency_ms"].to_numpy(), joined["latency_ms_base"].to_numpy()
 
 
 def paired(timings: pl.DataFrame, arm: str, base: str, workload: str) -> Paired | None:
     """What ``arm`` saves against ``base`` over the requests that both answered; None if they share none."""
-    joined = request_means(timings, arm, workload).join(
-        request_means(timings, base, workload), on="request_id", suffix="_base", maintain_order="left"
-    )
-    if joined.is_empty():
+    ours, theirs = paired_latencies(timings, arm, base, workload)
+    if not ours.size:
         return None
-    ours, theirs = joined["latency_ms"].to_numpy(), joined["latency_ms_base"].to_numpy()
     passes = pass_summary(timings).filter((pl.col("workload") == workload) & pl.col("mean_ms").is_not_null())
     slowest_pass_ms = passes.filter(pl.col("arm") == arm)["mean_ms"].to_numpy().max()
     fastest_base_pass_ms = passes.filter(pl.col("arm") == base)["mean_ms"].to_numpy().min()
+    fraction = bootstrap(_saving_fraction, ours, theirs)
     return Paired(
         arm=arm,
         base=base,
-        requests=joined.height,
+        requests=ours.size,
         arm_mean_ms=float(ours.mean()),
         base_mean_ms=float(theirs.mean()),
         saving_ms=bootstrap(_saving, ours, theirs),
-        saving_fraction=bootstrap(_saving_fraction, ours, theirs),
-        ratio=bootstrap(_ratio, ours, theirs),
+        saving_fraction=fraction,
+        ratio=_as_ratio(fraction),
         passes_disjoint=bool(slowest_pass_ms < fastest_base_pass_ms),
     )
 

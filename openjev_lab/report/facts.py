@@ -97,7 +97,8 @@ def geometry(run: Source) -> str:
 
 def date(run: Source) -> str:
     """The UTC day on which the run was started."""
-    return str(source.load(run).manifest.get("created", NOT_RECORDED))[:10]
+    created = source.load(run).manifest.get("created")
+    return NOT_RECORDED if created is None else str(created)[:10]
 
 
 def summary(run: Source) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,6 @@ def write_charts(specs: dict[str, dict[str, Any]], folder: Path) -> None:
 def html(run: Run, frames: dict[str, pl.DataFrame], specs: dict[str, dict[str, Any]]) -> str:
     """The page in one string: style sheet, Vega and every chart's spec inside, no address to fetch from."""
     import jinja2
-    import vl_convert
 
     folder = Path(__file__).parent
     environment = jinja2.Environment(
@@ -97,7 +97,7 @@ def html(run: Run, frames: dict[str, pl.DataFrame], specs: dict[str, dict[str, A
         sections=[(section, page.table_html(frames, section)) for section in sections],
         specs={name: _json(spec).replace("<", "\\u003c") for name, spec in specs.items()},
         style_sheet=(folder / STYLE_SHEET).read_text(encoding="utf-8"),
-        vega=vl_convert.javascript_bundle(VEGA_SNIPPET, vl_version=_vega_lite()).replace("</script", "<\\/script"),
+        vega=_vega(),
     )
 
 
@@ -111,6 +111,14 @@ def _emptied(folder: Path) -> None:
     for path in folder.iterdir():
         if path.suffix in {".csv", ".parquet", ".json", ".svg", ".png"}:
             path.unlink()
+
+
+@cache
+def _vega() -> str:
+    """Vega-Embed, Vega-Lite and Vega as one script, the same for every page."""
+    import vl_convert
+
+    return vl_convert.javascript_bundle(VEGA_SNIPPET, vl_version=_vega_lite()).replace("</script", "<\\/script")
 
 
 def _vega_lite() -> str:

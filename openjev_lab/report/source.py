@@ -72,7 +72,7 @@ class Gate:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # compared and hashed by identity, so that figures can be kept by run
 class Run:
     """Everything the report reads; arms are in the experiment's order, which is the ladder's."""
 

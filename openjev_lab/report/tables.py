@@ -7,6 +7,7 @@ without drawing anything; what surrounds the numbers (facts, gates, workload) is
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def savings(run: Source, workload: str | None = None) -> pl.DataFrame:
     """
     run = source.load(run)
     workload = workload or main_workload(run)
-    rows = [_saving(run, arm, against, base, workload) for arm, against, base in _pairs(run)]
+    rows = [_saving(run, arm, base, workload) | {"against": against} for arm, against, base in _pairs(run)]
     return _frame(rows, SAVINGS_SCHEMA)
 
 
@@ -140,7 +141,8 @@ def saving(run: Source, arm: str, base: str, workload: str | None = None) -> pl.
     """One row in the columns of ``savings``: ``arm`` against any ``base`` of the run."""
     run = source.load(run)
     run.arm(arm), run.arm(base)
-    return _frame([_saving(run, arm, "chosen", base, workload or main_workload(run))], SAVINGS_SCHEMA)
+    row = _saving(run, arm, base, workload or main_workload(run))
+    return _frame([row | {"against": "chosen"}], SAVINGS_SCHEMA)
 
 
 def parity(run: Source, workload: str | None = None) -> pl.DataFrame:
@@ -234,13 +236,14 @@ def _pairs(run: Run) -> list[tuple[str, str, str]]:
     return pairs
 
 
-def _saving(run: Run, arm: str, against: str, base: str, workload: str) -> dict[str, Any]:
+@lru_cache(maxsize=256)  # the page asks for a pair up to three times, and an interval takes a while
+def _saving(run: Run, arm: str, base: str, workload: str) -> dict[str, Any]:
     pair = stats.paired(run.timings, arm, base, workload)
     if pair is None:
         absent = [name for name in (arm, base) if name not in measured_arms(run, workload)]
         note = f"not measured: {', '.join(absent)}" if absent else "no request answered by both"
-        return {"arm": arm, "against": against, "base": base, "requests": 0, "note": note}
-    row: dict[str, Any] = {"arm": arm, "against": against, "base": base, "requests": pair.requests}
+        return {"arm": arm, "base": base, "requests": 0, "note": note}
+    row: dict[str, Any] = {"arm": arm, "base": base, "requests": pair.requests}
     row |= {"arm_mean_ms": pair.arm_mean_ms, "base_mean_ms": pair.base_mean_ms}
     row["passes_disjoint"] = pair.passes_disjoint
     for name, value, scale in (

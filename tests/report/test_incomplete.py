@@ -1,0 +1,65 @@
+"""Runs that did not go as planned still get a report, in clear words and without a number that nobody measured."""
+
+import pytest
+from synthetic_run import LADDER, timing_rows, write_run
+
+from openjev_lab.report import render
+
+STAGES = ("queue_ns", "prepare_ns", "execute_ns", "finish_ns")
+FEW = {name: LADDER[name] for name in ("raw-hf", "scalar")}
+
+
+def broken(rows):
+    """The last pass of scalar fails from its third request on."""
+    for row in rows:
+        if row["arm"] == "scalar" and row["pass_index"] == 1 and row["position"] > 2:
+            row |= dict.fromkeys(("status", "latency_ns", "tokens", "probability", "score", *STAGES))
+            row["error"] = "connection refused"
+    return rows
+
+
+def silent(rows):
+    """A server that reports neither stages nor probabilities, for a workload without labels."""
+    return [row | dict.fromkeys(("probability", "score", "label", *STAGES)) for row in rows]
+
+
+CASES = {
+    "nothing recorded": ([], {}, ["NOT JUDGED", "No request was measured", "pending"]),
+    "feasibility pass only": (timing_rows(passes=(-1,)), {}, ["No request was measured"]),
+    "one pass": (timing_rows(passes=(0,)), {}, ["One pass only, so no spread between passes"]),
+    "arms missing": (timing_rows(FEW), dict.fromkeys(FEW, "measured"), ["merged-hf has no rows (pending)"]),
+    "baseline failed": (
+        timing_rows({"scalar": LADDER["scalar"]}),
+        {"raw-hf": "failed", "scalar": "measured"},
+        ["raw-hf was not measured beside it", "raw-hf has no rows (failed): it broke"],
+    ),
+    "an arm with errors": (
+        broken(timing_rows(FEW)),
+        dict.fromkeys(FEW, "measured"),
+        ["INVALID", "71 measured requests failed", "connection refused"],
+    ),
+    "one request": (timing_rows(FEW, tokens=(107,)), dict.fromkeys(FEW, "measured"), ["answers a request of mix74 in"]),
+    "no stages, no decisions": (
+        silent(timing_rows(FEW)),
+        dict.fromkeys(FEW, "measured"),
+        ["No server reported its stages", "No two arms answered the same request"],
+    ),
+    "another workload only": (
+        timing_rows(FEW, workload="jevbench", tokens=(90, 120, 400)),
+        dict.fromkeys(FEW, "measured"),
+        ["answers a request of jevbench in"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_incomplete_run_is_reported_in_words(tmp_path, name):
+    rows, statuses, words = CASES[name]
+    gates = None if name == "nothing recorded" else []
+    folder = write_run(tmp_path / "run", rows, gates=gates, statuses=statuses or {"raw-hf": "pending"})
+    text = render.rebuild(folder, tmp_path / "out").read_text()
+    for sentence in words:
+        assert sentence in text, sentence
+    visible = text[: text.index("<noscript>")]
+    assert ">nan" not in visible.lower() and ">None<" not in visible and ">null<" not in visible
+    assert all(f">{arm}<" in visible for arm in LADDER), "every arm has its row"

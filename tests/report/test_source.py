@@ -1,0 +1,50 @@
+"""report.source: what it reads, what may be missing, and what it refuses in one clear line."""
+
+import polars as pl
+import pytest
+from synthetic_run import LADDER, write_run
+
+from openjev_lab.errors import LabError
+from openjev_lab.report import source
+
+
+def test_arms_come_in_the_experiments_order_with_what_became_of_them(run_dir):
+    run = source.load(run_dir)
+    assert [arm.name for arm in run.arms] == list(LADDER)
+    graph = run.arm("graph-64")
+    assert graph.status == "skipped" and "CUDA device" in graph.reason
+    assert graph.base == "packed-silu"
+    assert source.load(run) is run
+
+
+def test_the_last_record_of_an_arm_counts_and_none_is_pending(tmp_path):
+    folder = write_run(tmp_path / "run", statuses={"raw-hf": "failed"})
+    with (folder / "arms.jsonl").open("a") as file:
+        file.write('{"arm": "raw-hf", "status": "measured", "reason": null}\n')
+    run = source.load(folder)
+    assert run.arm("raw-hf").status == "measured"
+    assert run.arm("scalar").status == "pending"
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(LabError, match="no run folder: it has no resolved.json"):
+        source.load(tmp_path)
+
+
+def test_broken_evidence_is_refused_by_name(tmp_path):
+    folder = write_run(tmp_path / "run")
+    (folder / "gates.json").write_text('{"gates": [')
+    with pytest.raises(LabError, match="gates.json is not JSON"):
+        source.load(folder)
+
+
+def test_a_missing_column_is_named(tmp_path):
+    folder = write_run(tmp_path / "run")
+    pl.read_parquet(folder / "timings.parquet").drop("execute_ns").write_parquet(folder / "timings.parquet")
+    with pytest.raises(LabError, match="lacks the column execute_ns"):
+        source.load(folder)
+
+
+def test_an_unknown_arm_is_refused_with_the_names_there_are(run_dir):
+    with pytest.raises(LabError, match="no arm packed.silu; it has raw-hf, merged-hf"):
+        source.load(run_dir).arm("packed.silu")
