@@ -133,11 +133,16 @@ def _object(path: Path) -> dict[str, Any] | None:
 
 
 def _timings(folder: Path) -> pl.DataFrame:
-    """timings.parquet in its declared types; no rows where nothing was recorded yet."""
-    path = folder / "timings.parquet"
-    if not path.exists():
-        return pl.DataFrame(schema=TIMINGS)
-    frame = pl.read_parquet(path)
+    """Rows in their declared types: of timings.parquet, or of the journal while that is ahead of it; else none.
+
+    A notebook draws its rung while the run still goes on, when the journal is all there is.
+    """
+    path, journal = folder / "timings.parquet", folder / "timings.jsonl"
+    frame = pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=TIMINGS)
+    lines = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []  # past the last newline: half a row
+    if len(lines) > frame.height:
+        path = journal
+        frame = pl.read_ndjson(b"\n".join(lines), schema_overrides=TIMINGS, infer_schema_length=None)
     absent = sorted(set(TIMINGS) - set(frame.columns))
     if absent:
         raise LabError(f"{path} lacks the column {', '.join(absent)}")

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -82,3 +83,12 @@ def test_files_of_an_older_report_go(tmp_path):
     render.rebuild(folder, tmp_path / "out")
     assert not any(path.exists() for path in stale)
     assert {path.name for path in folder.iterdir()} >= {"timings.parquet"} and not (folder / render.REPORT).exists()
+
+
+def test_an_installed_package_carries_the_template_the_style_and_the_published_figures():
+    root = Path(render.__file__).parents[2]
+    patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    folder = Path(render.__file__).parent
+    data = {path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".py"}
+    assert {render.TEMPLATE, render.STYLE_SHEET, "published.json"} <= data
+    assert data <= {path.name for pattern in patterns["openjev_lab.report"] for path in folder.glob(pattern)}

@@ -1,8 +1,10 @@
 """report.source: what it reads, what may be missing, and what it refuses in one clear line."""
 
+import json
+
 import polars as pl
 import pytest
-from synthetic_run import LADDER, write_run
+from synthetic_run import LADDER, timing_rows, write_run
 
 from openjev_lab.errors import LabError
 from openjev_lab.report import source
@@ -48,3 +50,16 @@ def test_a_missing_column_is_named(tmp_path):
 def test_an_unknown_arm_is_refused_with_the_names_there_are(run_dir):
     with pytest.raises(LabError, match="no arm packed.silu; it has raw-hf, merged-hf"):
         source.load(run_dir).arm("packed.silu")
+
+
+def test_while_a_run_goes_on_its_journal_is_read_and_half_a_row_is_not(tmp_path, run_dir):
+    folder = write_run(tmp_path / "run")
+    whole = source.load(folder).timings
+    rows = timing_rows()
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "timings.jsonl").write_text(lines + '{"run_id": "synth')
+    assert source.load(folder).timings.equals(whole), "the parquet file has as many rows: it is the record"
+    (folder / "timings.parquet").unlink()
+    assert source.load(folder).timings.equals(whole)
+    (folder / "timings.jsonl").write_text("")
+    assert source.load(folder).timings.is_empty()
