@@ -103,7 +103,7 @@ def _means(frame: pl.DataFrame, title: str, color: str) -> alt.LayerChart:
     names = frame["name"].unique(maintain_order=True).to_list()
     both = (pl.col("mean_ms").mean(), pl.col("mean_ms").max().alias("furthest_ms"))
     means = frame.group_by("name", maintain_order=True).agg(*both)
-    means = marks.worded(means, lambda row: f"{row['mean_ms']:,.1f} ms")
+    means = marks.worded(means.with_columns(tables.rounded()), lambda row: f"{row['mean_ms']:,.1f} ms")
     y = marks.rows_axis(names, "name")
     x = marks.from_zero("mean_ms", "mean latency over HTTP (ms)")
     theirs = color == theme.THEIRS

@@ -126,7 +126,8 @@ def _lines_and_points(run: Run, frame: pl.DataFrame, y: alt.Y) -> Chart:
     if frame.is_empty():
         return marks.empty("No measured request to draw.")
     column = str(y.shorthand).removesuffix(":Q")
-    means = frame.group_by("arm", "tokens").agg(pl.col(column).mean()).sort("arm", "tokens")
+    means = frame.group_by("arm", "tokens").agg(pl.col(column).mean())
+    means = means.sort("arm", "tokens").with_columns(tables.rounded())
     arms = [arm.name for arm in run.arms]
     shown = [arm for arm in arms if arm in set(frame["arm"])]
     color = alt.Color("arm:N", title=None, sort=shown, scale=alt.Scale(**theme.scale(arms, shown, theme.ARMS)))

@@ -26,7 +26,8 @@ WORDS_WIDTH = 290
 def finish(chart: Chart, run: Run, title: str, note: str) -> Chart:
     """Title, the run's facts below it, and the house theme; concatenations get their title at the top left."""
     lines = [facts.summary(run), *textwrap.wrap(note, 130)]
-    return chart.properties(title=alt.TitleParams(title, subtitle=lines)).configure(**theme.config())
+    described = chart.properties(title=alt.TitleParams(title, subtitle=lines), description=f"{title}: {note}")
+    return described.configure(**theme.config())
 
 
 def empty(words: str, width: int = theme.WIDTH) -> alt.Chart:

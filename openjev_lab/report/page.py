@@ -42,6 +42,7 @@ def sections(run: Run, frames: dict[str, pl.DataFrame]) -> list[Section]:
         _parity(base, chosen),
         _stages(chosen),
         *[section for section in optional if not frames[section.tables[0]].is_empty()],
+        *[_further(other) for other in tables.workloads(run)[1:]],
         _published(run),
         _workload(),
         _notebooks(frames),
@@ -122,6 +123,16 @@ def _accuracy(chosen: str) -> Section:
     )
 
 
+def _further(name: str) -> Section:
+    return Section(
+        f"also-{name}",
+        f"Also measured: {name}",
+        "The same arms on another workload; its means can't be compared with those of the first.",
+        tables=(f"ladder-{name}", f"parity-{name}"),
+        rows=f"timings.parquet where workload = '{name}' and {USABLE}",
+    )
+
+
 def _errors() -> Section:
     return Section(
         "errors",
@@ -188,8 +199,11 @@ def _notebooks(frames: dict[str, pl.DataFrame]) -> Section:
 
 
 def frames(run: Run) -> dict[str, pl.DataFrame]:
-    """Every frame of the report by the name of its file in tables/."""
-    return {
+    """Every frame of the report by the name of its file in tables/; further workloads have two of their own."""
+    further = tables.workloads(run)[1:]
+    also = {f"ladder-{name}": tables.ladder(run, name) for name in further}
+    also |= {f"parity-{name}": tables.parity(run, name) for name in further}
+    return also | {
         "accuracy": tables.accuracy(run),
         "client_cost": facts.client_cost(run),
         "errors": facts.errors(run),

@@ -103,9 +103,13 @@ EMPTY = (
 
 
 def table(frame: pl.DataFrame, name: str) -> GT:
-    """The frame of ``tables`` or ``facts`` styled as the table ``name``; "–" says that a figure was not measured."""
+    """The frame of ``tables`` or ``facts`` styled as the table ``name``; "–" says that a figure was not measured.
+
+    What follows a dash in the name tells two tables of one look apart: "ladder-jevbench" looks as "ladder".
+    """
     from great_tables import GT
 
+    identity, name = f"table-{name}", name.partition("-")[0]
     shown = SHAPES.get(name, pl.DataFrame)(frame)
     shown = shown.select(COLUMNS.get(name, tuple(shown.columns)))
     truths = [column for column, kind in shown.schema.items() if kind == pl.Boolean]
@@ -114,7 +118,7 @@ def table(frame: pl.DataFrame, name: str) -> GT:
     if grouped:
         shown = shown.with_columns(pl.format("against the {}", "against").replace(GROUPS).alias("against"))
     titles = {column: SCIENTIFIC.get(column) or TITLES.get(column, (column, None))[0] for column in shown.columns}
-    styled = GT(shown, id=f"table-{name}", groupname_col="against" if grouped else None).cols_label(cases=titles)
+    styled = GT(shown, id=identity, groupname_col="against" if grouped else None).cols_label(cases=titles)
     styled = styled.cols_align("right", columns=[column for column in shown.columns if column in FIGURES_IN_WORDS])
     for column, kind in shown.schema.items():
         decimals = TITLES.get(column, (column, DECIMALS))[1]

@@ -88,7 +88,7 @@ def passes(run: Source) -> pl.DataFrame:
     run = source.load(run)
     order = {arm.name: index for index, arm in enumerate(run.arms)}
     place = pl.col("arm").replace_strict(order, default=len(order), return_dtype=pl.Int64)
-    return stats.pass_summary(run.timings).sort("workload", place, "pass_index").with_columns(_rounded())
+    return stats.pass_summary(run.timings).sort("workload", place, "pass_index").with_columns(rounded())
 
 
 def ladder(run: Source, workload: str | None = None) -> pl.DataFrame:
@@ -170,7 +170,7 @@ def latency_by_request(run: Source, workload: str | None = None) -> pl.DataFrame
         for arm in measured_arms(run, workload)
     ]
     empty = pl.DataFrame(schema=BY_REQUEST_SCHEMA)
-    return pl.concat([empty, *frames]).with_columns(_rounded())
+    return pl.concat([empty, *frames]).with_columns(rounded())
 
 
 def stages(run: Source, workload: str | None = None) -> pl.DataFrame:
@@ -259,8 +259,9 @@ def _saving(run: Run, arm: str, base: str, workload: str) -> dict[str, Any]:
 
 def _frame(rows: list[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
     full = [{name: row.get(name) for name in schema} for row in rows]
-    return pl.DataFrame(full, schema=schema).with_columns(_rounded())
+    return pl.DataFrame(full, schema=schema).with_columns(rounded())
 
 
-def _rounded() -> pl.Expr:
+def rounded() -> pl.Expr:
+    """Every float of a frame to ``DIGITS`` significant digits."""
     return pl.col(pl.Float64).round_sig_figs(DIGITS)

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import polars as pl
-from synthetic_run import timing_rows, write_run
+from synthetic_run import LADDER, timing_rows, write_run
 
 from openjev_lab.report import page, render, source
 
@@ -92,3 +92,14 @@ def test_an_installed_package_carries_the_template_the_style_and_the_published_f
     data = {path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".py"}
     assert {render.TEMPLATE, render.STYLE_SHEET, "published.json"} <= data
     assert data <= {path.name for pattern in patterns["openjev_lab.report"] for path in folder.glob(pattern)}
+
+
+def test_a_second_workload_has_tables_of_its_own(tmp_path):
+    few = {name: LADDER[name] for name in ("raw-hf", "merged-hf")}
+    rows = timing_rows(few) + timing_rows(few, workload="cases", tokens=(90, 120, 400))
+    out = tmp_path / "out"
+    text = render.rebuild(write_run(tmp_path / "run", rows), out).read_text()
+    assert "Also measured: cases" in text and 'id="table-ladder-cases"' in text
+    also = pl.read_csv(out / "tables" / "ladder-cases.csv").filter(pl.col("arm") == "raw-hf")
+    assert also["requests"].item() == 2 * 3
+    assert pl.read_csv(out / "tables" / "parity-cases.csv")["requests"].to_list() == [3, 3]
