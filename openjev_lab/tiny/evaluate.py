@@ -1,0 +1,143 @@
+"""How often the tiny model decides right on requests that no training saw, by kind and length; and its temperature.
+
+Takes a model (``ids -> scores``), returns plain numbers for ``training.json``. Held-out requests come from the same
+generator under another name of its seed (``held-out`` or ``calibration`` instead of ``train``), at exact lengths of
+the ranges that the 74-request mix has; that none of them was trained on is checked by hash, prompt by prompt.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from openjev_lab.contract import compile_request
+from openjev_lab.tiny.examples import digest
+from openjev_lab.tiny.language import Label, make_request
+from openjev_lab.tokens import Prompter
+
+Scorer = Callable[[Sequence[list[int]]], list[float]]
+"""Scores of prompts given as ids, in order."""
+RANGES = {"80-113": (80, 113), "173-522": (173, 522), "601-1213": (601, 1213), "2312-3399": (2312, 3399)}
+"""Tokens of a prompt: the four groups of lengths in the mix."""
+COUNTS = {"noul": (1000, 500, 300, 300), "choice": (300, 200, 100, 60), "score": (300, 200, 100, 60)}
+"""Held-out requests a kind, range by range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One labelled request, ready to be scored."""
+
+    kind: str
+    range: str
+    label: Label
+    keys: tuple[str, ...]
+    prompts: list[list[int]]
+    """Ids of each candidate."""
+
+    @property
+    def best(self) -> int:
+        """Which logit should be the largest."""
+        if isinstance(self.label, bool | int):
+            return int(self.label)
+        return self.keys.index(self.label)
+
+
+def make_item(split: str, seed: int, kind: str, name: str, index: int, prompter: Prompter) -> Item:
+    """Request ``index`` of a split, at a length drawn from the range ``name``."""
+    rng = random.Random(f"{split}/{seed}/{kind}/{name}/{index}")
+    request, label = make_request(rng, tokens=rng.randint(*RANGES[name]), prompter=prompter, kind=kind)
+    question = compile_request(request)[0]
+    return Item(kind, name, label, question.keys, [prompter.encode(prompt) for prompt in question.prompts])
+
+
+def make_items(split: str, seed: int, base_dir: Path, workers: int, scale: float = 1.0) -> list[Item]:
+    """A split's items, ``scale`` times as many as ``COUNTS``, at least one a kind and range."""
+    jobs = [
+        (split, seed, kind, name, index)
+        for kind, counts in COUNTS.items()
+        for name, count in zip(RANGES, counts, strict=True)
+        for index in range(max(1, round(count * scale)))
+    ]
+    if workers == 0:
+        prompter = Prompter.load(base_dir)
+        return [make_item(*job, prompter) for job in jobs]
+    with get_context("spawn").Pool(workers, _start, (str(base_dir),)) as pool:
+        return pool.map(_make, jobs, chunksize=4)
+
+
+_prompter: Prompter  # of a worker process, set when it starts
+
+
+def _start(base_dir: str) -> None:
+    global _prompter
+    _prompter = Prompter.load(base_dir)
+
+
+def _make(job: tuple[str, int, str, str, int]) -> Item:
+    return make_item(*job, _prompter)
+
+
+def logits(items: Sequence[Item], scorer: Scorer) -> list[list[float]]:
+    """The logits of each item: [0, s] for a noul, else a score a candidate."""
+    scores = iter(scorer([prompt for item in items for prompt in item.prompts]))
+    found = [[next(scores) for _ in item.prompts] for item in items]
+    return [[0.0, *row] if item.kind == "noul" else row for item, row in zip(items, found, strict=True)]
+
+
+def accuracy(items: Sequence[Item], rows: Sequence[Sequence[float]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Kind -> range -> {requests, accuracy, chance}; the first maximum counts."""
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for kind in COUNTS:
+        for name in RANGES:
+            own = [(i, row) for i, row in zip(items, rows, strict=True) if (i.kind, i.range) == (kind, name)]
+            right = sum(row.index(max(row)) == item.best for item, row in own if isinstance(row, list))
+            chance = sum(1 / len(row) for _, row in own)
+            cell = {"requests": len(own), "accuracy": round(right / len(own), 4), "chance": round(chance / len(own), 4)}
+            table.setdefault(kind, {})[name] = cell
+    return table
+
+
+def loss(items: Sequence[Item], rows: Sequence[Sequence[float]], temperature: float) -> float:
+    """Mean negative log probability of the right answer, in nats."""
+    total = 0.0
+    for item, row in zip(items, rows, strict=True):
+        scaled = [value / temperature for value in row]
+        top = max(scaled)
+        total += top + math.log(math.fsum(math.exp(value - top) for value in scaled)) - scaled[item.best]
+    return total / len(items)
+
+
+def fit_temperature(items: Sequence[Item], rows: Sequence[Sequence[float]]) -> float:
+    """The temperature in [0.05, 20] with the least loss: golden section on its logarithm, where the loss has one dip."""
+    low, high = math.log(0.05), math.log(20.0)
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(40):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        if loss(items, rows, math.exp(left)) < loss(items, rows, math.exp(right)):
+            high = right
+        else:
+            low = left
+    return round(math.exp((low + high) / 2), 4)
+
+
+def spread(items: Sequence[Item], rows: Sequence[Sequence[float]], temperature: float) -> dict[str, int]:
+    """How many noul items have P(yes) in each tenth of [0, 1]."""
+    tenths = {f"{tenth / 10:.1f}": 0 for tenth in range(10)}
+    for item, row in zip(items, rows, strict=True):
+        if item.kind == "noul":
+            chance = (
+                1 / (1 + math.exp(-row[1] / temperature))
+                if row[1] > 0
+                else 1 - 1 / (1 + math.exp(row[1] / temperature))
+            )
+            tenths[f"{min(9, int(chance * 10)) / 10:.1f}"] += 1
+    return tenths
+
+
+def trained_on(items: Sequence[Item], seen: set[int]) -> int:
+    """How many of the items' prompts are among the digests of the training."""
+    return sum(digest(prompt) in seen for item in items for prompt in item.prompts)

@@ -1,0 +1,224 @@
+"""Train the tiny checkpoint from a seed: tokenizer, base, adapter and head, temperature, and how well it decides.
+
+    python -m openjev_lab.tiny.train --out checkpoints/tiny --seed 0
+
+Writes a checkpoint package (base/, checkpoint/) and ``training.json`` beside it: seed, data, steps, losses, seconds,
+device, versions, accuracy by kind and length with and without the adapter. Uses a GPU where there is one (some minutes
+on an H200), else the CPU (hours; ``--steps-scale 0.01`` to see it work). Two runs on a GPU differ in rounding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from openjev_lab.tiny import evaluate
+from openjev_lab.tiny.examples import Course, batches
+from openjev_lab.tiny.tokenizer import train_tokenizer
+
+DISTRIBUTIONS = ("torch", "transformers", "peft", "tokenizers", "safetensors", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that decides the result."""
+
+    out: Path
+    seed: int = 0
+    device: str = "auto"
+    """A torch device, or ``auto``: CUDA where there is one."""
+    steps_scale: float = 1.0
+    """Multiplies every course's steps, and the number of held-out requests."""
+    batch_scale: float = 1.0
+    """Multiplies every batch."""
+    workers: int = -1
+    """Processes that make examples; -1: one a core but one, at most 8; 0: none but this."""
+    max_minutes: float = 600.0
+    """Training (not the evaluation after it) stops here, wherever it is."""
+
+
+def base_courses() -> tuple[Course, ...]:
+    """Naming first, claims later; then the same over longer contexts."""
+    return (
+        Course("words", 700, 60, 130, 512, 65536, (("which", 0.7, 0.4), ("claim", 0.3, 0.6))),
+        Course("long-words", 250, 80, 1200, 512, 65536, (("which", 0.4, 0.4), ("claim", 0.6, 0.6))),
+    )
+
+
+def decision_courses() -> tuple[Course, ...]:
+    """Short decisions, then all lengths up to past the longest of the mix."""
+    tasks = (("noul", 0.5, 0.5), ("choice", 0.3, 0.3), ("score", 0.2, 0.2))
+    return (
+        Course("decide", 700, 75, 130, 512, 65536, tasks),
+        Course("decide-middle", 200, 100, 800, 512, 98304, tasks),
+        Course("decide-long", 300, 300, 3800, 256, 131072, tasks),
+    )
+
+
+def scaled(courses: Sequence[Course], settings: Settings) -> tuple[Course, ...]:
+    """The courses as ``settings`` ask for them; at least a step and an example each."""
+    return tuple(
+        replace(
+            course,
+            steps=max(1, round(course.steps * settings.steps_scale)),
+            most_examples=max(1, round(course.most_examples * settings.batch_scale)),
+            most_tokens=max(1, round(course.most_tokens * settings.batch_scale)),
+        )
+        for course in courses
+    )
+
+
+def train(settings: Settings, log: Path | None = None) -> dict[str, Any]:
+    """Train, write the package and ``training.json`` into ``settings.out``; returns what the latter holds."""
+    import torch
+    from tqdm import tqdm
+
+    from openjev_lab.tiny import model, stages
+
+    started = time.monotonic()
+    device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    workers = settings.workers if settings.workers >= 0 else max(1, min(8, (os.cpu_count() or 2) - 1))
+    torch.set_float32_matmul_precision("high")
+    base_dir = settings.out / "base"
+    train_tokenizer(base_dir, settings.seed)
+    first = stages.Stage("base", scaled(base_courses(), settings), rate=2e-3)
+    second = stages.Stage("decision", scaled(decision_courses(), settings), rate=3e-3, head_rate=3e-3)
+    base = model.new_base(settings.seed, device)
+    head = model.new_head(settings.seed, device)
+    seen: set[int] = set()
+    with (
+        batches(base_dir, settings.seed, [*first.courses, *second.courses], workers) as stream,
+        tqdm(total=first.steps + second.steps, desc="tiny", disable=None, unit="step") as bar,
+    ):
+        watch = stages.Watch(_reporter(log), bar, started + 60 * settings.max_minutes)
+        noted = _noting(stream, seen)
+        everything = [{"params": list(base.parameters()), "lr": first.rate}]
+        curve = stages.train(first, everything, lambda b: stages.base_loss(base, b, device), noted, watch)
+        model.round_to_stored(base)
+        model.save_base(base_dir, base)
+        text = model.with_adapter(base.model, settings.seed)
+        trained = [p for p in text.parameters() if p.requires_grad]
+        groups = [
+            {"params": trained, "lr": second.rate},
+            {"params": list(head.parameters()), "lr": second.head_rate},
+        ]
+        curve += stages.train(second, groups, lambda b: stages.decision_loss(text, head, b, device), noted, watch)
+    trained_s = time.monotonic() - started
+    model.save_checkpoint(settings.out, text, head, temperature=1.0)
+    text.eval()
+    found = _evaluated(settings, base_dir, text, head, device, workers, seen)
+    model.save_checkpoint(settings.out, text, head, found["temperature"]["value"])
+    facts = {
+        "what": "a tiny qwen3_5_text base, adapter and head, trained by openjev_lab.tiny.train",
+        "seed": settings.seed,
+        "settings": {**asdict(settings), "out": str(settings.out), "workers": workers},
+        "data": _data(first.courses + second.courses, len(seen)),
+        "stages": [asdict(first), asdict(second)],
+        "stopped_early": watch.stopped_early,
+        "curve": curve,
+        **found,
+        "train_s": round(trained_s, 1),
+        "wall_s": round(time.monotonic() - started, 1),
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU",
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in DISTRIBUTIONS},
+    }
+    model.write_json(settings.out / "training.json", facts)
+    return facts
+
+
+def _evaluated(
+    settings: Settings, base_dir: Path, text: Any, head: Any, device: str, workers: int, seen: set[int]
+) -> dict[str, Any]:
+    """Temperature, and accuracy on held-out requests with and without the adapter."""
+    from openjev_lab.tiny import stages
+
+    scale = min(1.0, settings.steps_scale)
+    calibration = evaluate.make_items("calibration", settings.seed, base_dir, workers, scale * 0.5)
+    held_out = evaluate.make_items("held-out", settings.seed, base_dir, workers, scale)
+
+    def rows(items: Sequence[evaluate.Item], adapter: bool) -> list[list[float]]:
+        with nullcontext() if adapter else text.disable_adapter():
+            return evaluate.logits(items, lambda prompts: stages.scores(text, head, prompts, device))
+
+    fitted = rows(calibration, adapter=True)
+    temperature = evaluate.fit_temperature(calibration, fitted)
+    with_adapter, without = rows(held_out, adapter=True), rows(held_out, adapter=False)
+    return {
+        "held_out": {
+            "split": "requests drawn by the training's generator under seeds that start with 'held-out' or"
+            " 'calibration' instead of 'train', at exact lengths",
+            "prompts": sum(len(item.prompts) for item in held_out),
+            "prompts_seen_in_training": evaluate.trained_on(held_out, seen),
+        },
+        "accuracy": evaluate.accuracy(held_out, with_adapter),
+        "accuracy_without_adapter": evaluate.accuracy(held_out, without),
+        "temperature": {
+            "value": temperature,
+            "requests": len(calibration),
+            "loss_nats_at_1": round(evaluate.loss(calibration, fitted, 1.0), 4),
+            "loss_nats": round(evaluate.loss(calibration, fitted, temperature), 4),
+            "held_out_loss_nats": round(evaluate.loss(held_out, with_adapter, temperature), 4),
+        },
+        "held_out_noul_by_probability": evaluate.spread(held_out, with_adapter, temperature),
+    }
+
+
+def _data(courses: Sequence[Course], prompts: int) -> dict[str, Any]:
+    return {
+        "generator": "openjev_lab.tiny.language and openjev_lab.tiny.examples: sentences that settle attributes,"
+        " shuffled among sentences that settle nothing; labels are exact and balanced",
+        "seeds": "random.Random('train/SEED/COURSE/STEP'), a batch each",
+        "steps": {course.name: course.steps for course in courses},
+        "distinct_prompts": prompts,
+    }
+
+
+def _noting(stream: Any, seen: set[int]) -> Any:
+    """The same batches; the digests of their prompts go into ``seen``."""
+    for batch in stream:
+        seen.update(batch.digests.tolist())
+        yield batch
+
+
+def _reporter(log: Path | None) -> Any:
+    def report(record: dict[str, Any]) -> None:
+        if log:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+
+    return report
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command line; prints the accuracies."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder of the package; must not exist")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--steps-scale", type=float, default=1.0)
+    parser.add_argument("--batch-scale", type=float, default=1.0)
+    parser.add_argument("--workers", type=int, default=-1)
+    parser.add_argument("--max-minutes", type=float, default=600.0)
+    parser.add_argument("--log", type=Path, help="file that gets one line of JSON now and then")
+    given = vars(parser.parse_args(argv))
+    log = given.pop("log")
+    settings = Settings(**given)
+    if settings.out.exists() and any(settings.out.iterdir()):
+        sys.exit(f"{settings.out} is not empty; give a new folder, or remove it first")
+    facts = train(settings, log)
+    print(json.dumps({key: facts[key] for key in ("accuracy", "accuracy_without_adapter", "temperature", "wall_s")}))
+
+
+if __name__ == "__main__":
+    main()
