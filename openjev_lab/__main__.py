@@ -111,7 +111,7 @@ def report(run_dir: RunDir) -> None:
 @app.command()
 def verify(run_dir: RunDir) -> None:
     """Recompute every hash, table and gate of a run; name what differs."""
-    from openjev_lab.evidence import verify as work
+    from openjev_lab.verify import verify as work
 
     problems = work(run_dir)
     for problem in problems:
