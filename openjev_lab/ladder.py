@@ -1,175 +1,99 @@
-"""The ladder runner: notebooks in order, each in a fresh kernel, into one run folder.
+"""From an experiment to a finished run: measured (through notebooks or without), judged, drawn, sealed.
 
-Takes an experiment and a folder of notebooks; leaves executed copies, an index with a row a notebook, and (through
-``evidence`` and ``report``) a finalized run. A notebook that fails or whose kernel dies is a row like any other: the
-rest still runs, and the exit status says so. Apart from ``measure`` because a notebook is only one way to measure:
-``measure_all`` runs the same arms without any.
+Takes an experiment's YAML and where to record; returns the exit status: 0 if every notebook is done and every gate
+passed, else 1. Apart from ``__main__`` because this is what a program calls, and from ``measure`` because that knows
+neither notebooks nor reports.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING
 
 from openjev_lab.errors import LabError
+from openjev_lab.runner import ROOT, Outcome, relative, run_notebooks
 
-ROOT = Path(__file__).resolve().parents[1]
+if TYPE_CHECKING:
+    from openjev_lab.measure.experiment import Experiment
+
 NOTEBOOKS = ROOT / "notebooks"
-# The longest a single cell may take: on the largest geometry a rung's passes take minutes, so an hour means it hangs.
-CELL_TIMEOUT_S = 3600
+EXPLORATIONS = 30
+"""Notebooks with this number or a higher one are no part of a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One row of index.json. ``executed_sha256`` is that of the executed copy; ``error`` is null only for ``done``."""
+def climb(experiment: Path, *, run_dir: Path | None = None, resume: bool = False, profile: str | None = None) -> int:
+    """Run the notebooks of the experiment's rungs, in order, then judge, draw and seal what they recorded.
 
-    notebook: str
-    status: Literal["done", "failed", "dead"]
-    started: str
-    duration_s: float
-    error: str | None
-    parameters: dict[str, Any]
-    source_sha256: str
-    executed_sha256: str | None
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def relative(path: Path) -> str:
-    """The path as written into evidence: from the project's root where it lies inside, so that a run can move."""
-    path = path.resolve()
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
-
-
-def run_notebooks(
-    notebooks: Sequence[Path], parameters: Mapping[str, Any], run_dir: Path, *, resume: bool = False
-) -> list[Outcome]:
-    """Execute ``notebooks`` in order with ``parameters``; one Outcome each, also written to ``run_dir/index.json``.
-
-    With ``resume``, a notebook whose row is ``done`` for the same source and parameters, and whose executed copy is
-    still what was recorded, is kept. Raises LabError, before anything runs, for a parameter that a notebook lacks.
+    Raises LabError before anything is measured for a faulty experiment, a folder that another configuration wrote, or a
+    parameter that a notebook lacks.
     """
-    from tqdm import tqdm
+    from openjev_lab.measure import passes
+    from openjev_lab.measure.experiment import load
 
-    for notebook in notebooks:
-        check_parameters(notebook, parameters)
-    (run_dir / "notebooks").mkdir(parents=True, exist_ok=True)
-    index = run_dir / "index.json"
-    known = read_index(index) if resume else {}
-    outcomes: list[Outcome] = []
-    with tqdm(notebooks, disable=None, unit="notebook") as bar:  # None: no bar without a terminal
-        for notebook in bar:
-            bar.set_description(notebook.stem)
-            outcome = known.get(notebook.stem)
-            if outcome is None or not is_current(outcome, notebook, parameters, run_dir):
-                outcome = execute(notebook, parameters, run_dir)
-                tqdm.write(
-                    f"{outcome.notebook:20} {outcome.status:7} {outcome.duration_s:6.1f} s  {outcome.error or ''}"
-                )
-            outcomes.append(outcome)
-            write_index(index, outcomes)
-    return outcomes
+    loaded = load(experiment, profile)
+    folder = choose(loaded.name, run_dir, resume)
+    print(passes.plan(loaded), flush=True)
+    passes.open_run(folder, loaded, resume=resume).close()  # refuses a wrong folder, and puts this command on record
+    parameters = {"experiment": relative(experiment), "run_dir": relative(folder), "profile": profile}
+    outcomes = run_notebooks(chosen_notebooks(loaded), parameters, folder, resume=resume)
+    return finish(folder, outcomes)
 
 
-def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> None:
-    """Papermill only logs a name that the notebook lacks, and the notebook then runs with its default: refuse it."""
-    import papermill
+def measure_all(
+    experiment: Path, *, run_dir: Path | None = None, resume: bool = False, profile: str | None = None
+) -> int:
+    """The same without notebooks."""
+    from openjev_lab.measure import passes
+    from openjev_lab.measure.experiment import load
 
-    declared = papermill.inspect_notebook(str(notebook))
-    unknown = sorted(set(parameters) - set(declared))
-    if unknown:
-        raise LabError(
-            f"{relative(notebook)} has no parameter {', '.join(unknown)}; "
-            f"its parameters cell declares {', '.join(declared) or 'none'}"
-        )
-
-
-def execute(notebook: Path, parameters: Mapping[str, Any], run_dir: Path) -> Outcome:
-    """Run one notebook in a fresh kernel; its executed copy appears under its own name only once it is complete."""
-    import papermill
-    from nbclient.exceptions import DeadKernelError
-
-    target = run_dir / "notebooks" / notebook.name
-    partial = target.with_suffix(".partial.ipynb")
-    target.unlink(missing_ok=True)
-    status: Literal["done", "failed", "dead"] = "done"
-    error = None
-    started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    try:
-        papermill.execute_notebook(
-            str(notebook),
-            str(partial),
-            parameters=dict(parameters),
-            kernel_name="python3",
-            cwd=str(notebook.parent),
-            progress_bar=False,
-            execution_timeout=CELL_TIMEOUT_S,
-        )
-    except DeadKernelError:  # papermill marks every cell completed all the same, so only this tells
-        status, error = "dead", "the kernel died before the notebook ended"
-    except Exception as problem:  # whatever a notebook raises becomes its row: the rest of the ladder still runs
-        status, error = "failed", one_line(problem)
-    duration_s = round(time.monotonic() - clock, 3)
-    if partial.exists():
-        forget_paths(partial)
-        os.replace(partial, target)
-    executed = sha256(target) if target.exists() else None
-    return Outcome(notebook.stem, status, started, duration_s, error, dict(parameters), sha256(notebook), executed)
+    loaded = load(experiment, profile)
+    folder = choose(loaded.name, run_dir, resume)
+    print(passes.plan(loaded), flush=True)
+    passes.run_experiment(loaded, folder, resume=resume)
+    return finish(folder, ())
 
 
-def one_line(problem: Exception) -> str:
-    """``Type: message`` of what a cell raised (papermill wraps it together with a whole traceback)."""
-    name, message = getattr(problem, "ename", type(problem).__name__), getattr(problem, "evalue", str(problem))
-    return f"{name}: {message}".strip().splitlines()[0]
+def choose(name: str, run_dir: Path | None, resume: bool) -> Path:
+    """The folder to record in: as given; to resume, the experiment's newest; else a new one named by the time."""
+    if run_dir is not None:
+        return run_dir
+    reports = ROOT / "reports"
+    if resume:
+        found = sorted(path for path in reports.glob(f"{name}-*") if re.fullmatch(r"\d{8}-\d{6}", path.name[-15:]))
+        if not found:
+            raise LabError(f"there is no run reports/{name}-<time> to resume; leave --resume out, or give --run-dir")
+        return found[-1]
+    return reports / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
-def forget_paths(executed: Path) -> None:
-    """Rewrite papermill's absolute paths in an executed copy to ones from the project's root."""
-    import nbformat
+def chosen_notebooks(experiment: Experiment) -> list[Path]:
+    """Numbered notebooks below the explorations, without those of rungs that the experiment does not measure."""
+    from openjev_lab import rungs
 
-    notebook = nbformat.read(executed, as_version=4)
-    recorded = notebook.metadata.get("papermill", {})
-    for key in ("input_path", "output_path"):
-        if recorded.get(key):
-            recorded[key] = relative(Path(recorded[key].replace(".partial.ipynb", ".ipynb")))
-    nbformat.write(notebook, executed)
-
-
-def is_current(outcome: Outcome, notebook: Path, parameters: Mapping[str, Any], run_dir: Path) -> bool:
-    """Whether a recorded outcome still stands: done, same source, same parameters, executed copy untouched."""
-    executed = run_dir / "notebooks" / notebook.name
-    return (
-        outcome.status == "done"
-        and outcome.source_sha256 == sha256(notebook)
-        and outcome.parameters == dict(parameters)
-        and executed.exists()
-        and outcome.executed_sha256 == sha256(executed)
-    )
+    absent = {rung.name for rung in rungs.LADDER} - {arm.rung for arm in experiment.arms}
+    chosen = []
+    for path in sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb")):
+        number, _, name = path.stem.partition("-")
+        if int(number) < EXPLORATIONS and name not in absent:
+            chosen.append(path)
+    return chosen
 
 
-def read_index(index: Path) -> dict[str, Outcome]:
-    """The rows of an index.json by notebook; none where there is no index yet."""
-    if not index.exists():
-        return {}
-    return {row["notebook"]: Outcome(**row) for row in json.loads(index.read_text())["notebooks"]}
+def finish(folder: Path, outcomes: Sequence[Outcome]) -> int:
+    """Judge, draw and seal; print the verdict and where the report is; the exit status."""
+    from openjev_lab.evidence import seal
+    from openjev_lab.measure import gates, passes
+    from openjev_lab.report.render import render
 
-
-def write_index(index: Path, outcomes: Sequence[Outcome]) -> None:
-    """Replace index.json at once, so that a kill leaves the old one or the new one."""
-    text = json.dumps(
-        {"notebooks": [asdict(outcome) for outcome in outcomes]}, indent=1, sort_keys=True, allow_nan=False
-    )
-    aside = index.with_suffix(".json.tmp")
-    aside.write_text(text + "\n")
-    os.replace(aside, index)
+    judgement = passes.finalize(folder)
+    report = render(folder)
+    seal(folder)
+    print(gates.table(judgement))
+    broken = [outcome for outcome in outcomes if outcome.status != "done"]
+    for outcome in broken:
+        print(f"  notebook {outcome.notebook} {outcome.status}: {outcome.error}")
+    print(f"\nreport: {relative(report)}")
+    return 1 if broken or judgement.verdict != "passed" else 0

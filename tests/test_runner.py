@@ -1,6 +1,6 @@
 """The notebook runner, on tiny notebooks: order, a failing one, a dead kernel, resume, unknown parameters.
 
-python -m pytest tests/test_ladder.py
+python -m pytest tests/test_runner.py
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from openjev_lab import ladder
+from openjev_lab import runner
 from openjev_lab.errors import LabError
 
 
@@ -30,7 +30,7 @@ def test_failed_and_dead_notebooks_are_rows_and_the_rest_runs(tmp_path: Path) ->
         notebook(tmp_path, "01-dies", "import os", "os._exit(0)"),
         notebook(tmp_path, "02-works", f"open({str(tmp_path / 'said')!r}, 'w').write(word)"),
     ]
-    outcomes = ladder.run_notebooks(books, {"word": "passed"}, run_dir)
+    outcomes = runner.run_notebooks(books, {"word": "passed"}, run_dir)
     assert [(row.notebook, row.status) for row in outcomes] == [
         ("00-fails", "failed"),
         ("01-dies", "dead"),
@@ -51,30 +51,30 @@ def test_resume_repeats_only_what_is_not_done_or_changed(tmp_path: Path) -> None
     append = f"with open({str(log)!r}, 'a') as file: print({{0!r}}, file=file)"
     first = notebook(tmp_path, "a", append.format("a"))
     second = notebook(tmp_path, "b", append.format("b"), "assert not word == 'default'")
-    ladder.run_notebooks([first, second], {}, run_dir)
+    runner.run_notebooks([first, second], {}, run_dir)
     assert log.read_text().split() == ["a", "b"]
-    outcomes = ladder.run_notebooks([first, second], {}, run_dir, resume=True)
+    outcomes = runner.run_notebooks([first, second], {}, run_dir, resume=True)
     assert log.read_text().split() == ["a", "b", "b"]  # b had failed
     assert [row.status for row in outcomes] == ["done", "failed"]
-    ladder.run_notebooks([first, second], {"word": "x"}, run_dir, resume=True)
+    runner.run_notebooks([first, second], {"word": "x"}, run_dir, resume=True)
     assert log.read_text().split() == ["a", "b", "b", "a", "b"]  # other parameters
     notebook(tmp_path, "a", append.format("a2"))
     (run_dir / "notebooks" / "b.ipynb").write_text("{}")
-    ladder.run_notebooks([first, second], {"word": "x"}, run_dir, resume=True)
+    runner.run_notebooks([first, second], {"word": "x"}, run_dir, resume=True)
     assert log.read_text().split() == ["a", "b", "b", "a", "b", "a2", "b"]  # other source; executed copy touched
 
 
 def test_unknown_parameter_is_refused_before_anything_runs(tmp_path: Path) -> None:
     book = notebook(tmp_path, "a", "1")
     with pytest.raises(LabError, match=r"has no parameter words; its parameters cell declares word"):
-        ladder.run_notebooks([book], {"words": "x"}, tmp_path / "run")
+        runner.run_notebooks([book], {"words": "x"}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_executed_copy_names_no_folder_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "ROOT", tmp_path.resolve())
+    monkeypatch.setattr(runner, "ROOT", tmp_path.resolve())
     book = notebook(tmp_path, "a", "1")
-    (outcome,) = ladder.run_notebooks([book], {}, tmp_path / "run")
+    (outcome,) = runner.run_notebooks([book], {}, tmp_path / "run")
     assert outcome.status == "done"
     recorded = nbformat.read(tmp_path / "run" / "notebooks" / "a.ipynb", as_version=4).metadata["papermill"]
     assert (recorded["input_path"], recorded["output_path"]) == ("a.ipynb", "run/notebooks/a.ipynb")
