@@ -235,6 +235,20 @@ def paired(timings: pl.DataFrame, arm: str, base: str, workload: str) -> Paired 
     )
 
 
+def candidates(timings: pl.DataFrame) -> pl.DataFrame:
+    """Usable rows with one row a candidate: its probability and score from ``probabilities`` and ``scores``.
+
+    A request with several candidates becomes request_id/0, request_id/1, ...; a lone one keeps its name.
+    """
+    rows = usable(timings).filter(pl.col("probabilities").list.len() > 0).drop("probability", "score")
+    count = pl.col("probabilities").list.len()
+    numbered = rows.with_columns(pl.int_ranges(count).alias("candidate"), count.alias("count"))
+    each = numbered.explode("candidate", "probabilities", "scores")
+    name = pl.when(pl.col("count") > 1).then(pl.format("{}/{}", "request_id", "candidate")).otherwise("request_id")
+    named = each.with_columns(name.alias("request_id")).drop("candidate", "count")
+    return named.rename({"probabilities": "probability", "scores": "score"})
+
+
 def _extremes(timings: pl.DataFrame, arm: str, workload: str) -> pl.DataFrame:
     rows = usable(timings).filter(
         (pl.col("arm") == arm) & (pl.col("workload") == workload) & pl.col("probability").is_not_null()

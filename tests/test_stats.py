@@ -133,3 +133,19 @@ def test_exactness_needs_every_score():
     assert stats.parity(frame(rows), "arm", "base", MIX).exact
     rows[-1] = ("base", 1, "r0", 1, 0.7, np.nextafter(0.123456789012345, 1))
     assert not stats.parity(frame(rows), "arm", "base", MIX).exact
+
+
+def test_a_request_of_many_candidates_counts_in_full():
+    several = {"probabilities": [0.2, 0.8], "scores": [1.0, 2.0]}
+    lone = {"probabilities": [0.9], "scores": [3.0]}
+    failed = {"probabilities": None, "scores": None, "status": 500, "error": "broken"}
+    rows = []
+    for arm in ("base", "arm"):
+        rows += [(arm, 0, "choice", 1, None, None, several), (arm, 0, "noul", 1, 0.9, 3.0, lone)]
+    rows.append(("arm", 0, "late", 1, None, None, failed))
+    rows[2] = (*rows[2][:-1], several | {"probabilities": [0.3, 0.7]})
+    each = stats.candidates(frame(rows))
+    assert sorted(each.filter(pl.col("arm") == "arm")["request_id"]) == ["choice/0", "choice/1", "noul"]
+    result = stats.parity(each, "arm", "base", MIX)
+    assert (result.requests, result.flips, result.exact) == (3, 0, True)
+    assert result.max_difference == pytest.approx(0.1)

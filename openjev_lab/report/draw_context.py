@@ -31,8 +31,9 @@ def parity_overview(run: Source) -> Chart:
     if base is None or summary.is_empty():
         return marks.finish(marks.empty("No two arms answered the same request."), run, "Parity", "")
     arms, workload = summary["arm"].to_list(), tables.main_workload(run)
+    answers = stats.candidates(run.timings)
     each = pl.concat(
-        stats.parity_by_request(run.timings, arm, base, workload).with_columns(pl.lit(arm).alias("arm")) for arm in arms
+        stats.parity_by_request(answers, arm, base, workload).with_columns(pl.lit(arm).alias("arm")) for arm in arms
     )
     drawn = each.filter(pl.col("difference") > 0)
     equal = each.group_by("arm").agg((pl.col("difference") == 0).sum().alias("equal"))
@@ -52,7 +53,7 @@ def parity_overview(run: Source) -> Chart:
 
 def _agreement(row: dict[str, Any]) -> str:
     flips = f"{row['flips']} flip{'' if row['flips'] == 1 else 's'}"
-    return f"max {row['max_difference']:.1e}, {flips}, {row['equal']} of {row['requests']} equal"
+    return f"max {row['max_difference']:.1e}, {flips}, {row['equal']} of {row['candidates']} equal"
 
 
 def parity(run: Source, arm: str, baseline: str) -> Chart:
@@ -60,7 +61,7 @@ def parity(run: Source, arm: str, baseline: str) -> Chart:
     run = source.load(run)
     run.arm(arm), run.arm(baseline)
     title = f"Parity of {arm} with {baseline}"
-    each = stats.parity_by_request(run.timings, arm, baseline, tables.main_workload(run))
+    each = stats.parity_by_request(stats.candidates(run.timings), arm, baseline, tables.main_workload(run))
     drawn = each.filter(pl.col("difference") > 0)
     equal = each.height - drawn.height
     if drawn.is_empty():

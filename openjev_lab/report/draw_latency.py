@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from openjev_lab.report import marks, source, tables, theme
+from openjev_lab.report import facts, marks, source, tables, theme
 from openjev_lab.report.marks import Chart
 from openjev_lab.report.source import Run
 from openjev_lab.report.tables import Source
@@ -63,7 +63,7 @@ def _figures(row: dict[str, Any]) -> str:
 
 
 def _absence(row: dict[str, Any]) -> str:
-    return textwrap.shorten(f"{row['status']}: {row['reason'] or 'no reason recorded'}", 120, placeholder=" …")
+    return textwrap.shorten(f"{row['status']}: {row['reason'] or facts.UNFINISHED}", 120, placeholder=" …")
 
 
 def savings(run: Source) -> Chart:

@@ -20,6 +20,8 @@ from openjev_lab.report.source import Run
 from openjev_lab.report.tables import Source
 
 NOT_RECORDED = "not recorded"
+UNFINISHED = "it was not measured to its end"
+SYNTHETIC = "synthetic:"
 PUBLISHED = Path(__file__).parent / "published.json"
 PUBLISHED_WORKLOAD = "mix74"
 PUBLISHED_DEVICE = "one H200"
@@ -90,8 +92,11 @@ def device(run: Source) -> str:
 
 
 def geometry(run: Source) -> str:
-    """The checkpoint's geometry as the arms describe it."""
+    """The checkpoint's geometry: by its name where it is synthetic, else as the arms describe it."""
     run = source.load(run)
+    checkpoint = str(run.resolved["checkpoint"])
+    if checkpoint.startswith(SYNTHETIC):
+        return checkpoint.removeprefix(SYNTHETIC).partition("?")[0]
     return next((str(arm.describe["geometry"]) for arm in run.arms if "geometry" in arm.describe), NOT_RECORDED)
 
 
@@ -113,7 +118,7 @@ def not_measured(run: Source) -> list[str]:
     """Sentences on what this evidence can't say."""
     run = source.load(run)
     sentences = [
-        f"{arm.name} has no rows ({arm.status}): {arm.reason or 'no reason recorded'}."
+        f"{arm.name} has no rows ({arm.status}): {arm.reason or UNFINISHED}."
         for arm in run.arms
         if arm.name not in tables.measured_arms(run)
     ]
@@ -145,6 +150,7 @@ def run_facts(run: Source) -> pl.DataFrame:
         "device": device(run),
         "CPUs given": len(run.manifest["affinity"]) if "affinity" in run.manifest else machine.get("cpu_count"),
         "revision": f"{git['revision'][:12]}{dirty}" if git.get("revision") else None,
+        "code": run.manifest.get("code_sha256", "")[:12],
         "checkpoint": run.resolved.get("checkpoint"),
         "geometry": geometry(run),
         "dtype": run.resolved.get("dtype"),
@@ -167,7 +173,8 @@ def workload(run: Source) -> pl.DataFrame:
     run = source.load(run)
     rows = []
     for name in tables.workloads(run):
-        items = run.timings.filter(pl.col("workload") == name).unique("request_id", keep="first", maintain_order=True)
+        own = run.timings.filter(pl.col("workload") == name)
+        items = own.group_by("request_id").agg(pl.col("tokens", "expected_tokens", "question_count", "label").max())
         tokens = items["tokens"].drop_nulls().sort().to_numpy()
         rows.append(
             {
@@ -191,13 +198,30 @@ def workload(run: Source) -> pl.DataFrame:
 
 
 def gates(run: Source) -> pl.DataFrame:
-    """One row a gate as evidence judged it: gate, arm, base, limit, value, verdict (passed, missed), reason."""
+    """One row a gate: gate (its metric), arm, base, workload, bound, limit, value, verdict (passed, missed), reason."""
     rows = [
-        (gate.name, gate.arm, gate.base, gate.limit, gate.value, "passed" if gate.passed else "missed", gate.reason)
+        {
+            "gate": gate.kind,
+            "arm": gate.arm,
+            "base": gate.base,
+            "workload": gate.workload,
+            "bound": gate.bound,
+            "limit": gate.limit,
+            "value": gate.value,
+            "verdict": "passed" if gate.passed else "missed",
+            "reason": gate.reason,
+        }
         for gate in source.load(run).gates or ()
     ]
-    text = dict.fromkeys(("gate", "arm", "base"), pl.String)
+    text = dict.fromkeys(("gate", "arm", "base", "workload", "bound"), pl.String)
     schema = text | {"limit": pl.Float64, "value": pl.Float64, "verdict": pl.String, "reason": pl.String}
+    return pl.DataFrame(rows, schema=schema)
+
+
+def rungs(run: Source) -> pl.DataFrame:
+    """One row an arm: arm, base, kind, exact (the same bits as its base are promised), hypothesis."""
+    rows = [(arm.name, arm.base, arm.kind, arm.exact, arm.hypothesis) for arm in source.load(run).arms]
+    schema = {"arm": pl.String, "base": pl.String, "kind": pl.String, "exact": pl.Boolean, "hypothesis": pl.String}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 

@@ -57,7 +57,7 @@ def _ladder(name: str, chosen: str) -> Section:
         "The table's figures are taken within each pass and averaged over passes. Two ranks are in use for the 95th "
         "percentile, so both are given: the published comparison's sorted[int(0.95 n) - 1], and linear interpolation.",
         charts=("ladder",),
-        tables=("ladder", "passes"),
+        tables=("ladder", "rungs", "passes"),
         rows=f"{chosen}; a row of passes is one arm and pass_index, mean_ms = mean(latency_ns) / 1e6",
     )
 
@@ -215,6 +215,7 @@ def frames(run: Run) -> dict[str, pl.DataFrame]:
         "parity": tables.parity(run),
         "passes": tables.passes(run),
         "published": facts.published_ladder(run),
+        "rungs": facts.rungs(run),
         "savings": tables.savings(run),
         "stages": tables.stages(run),
         "workload": facts.workload(run),

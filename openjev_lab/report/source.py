@@ -17,7 +17,7 @@ import polars as pl
 from openjev_lab.errors import LabError
 
 # What the report reads of a timings row; evidence declares these and more. Clocks are ns, null = not measured.
-TIMINGS = {
+TIMINGS: dict[str, Any] = {
     "arm": pl.String,
     "workload": pl.String,
     "pass_index": pl.Int64,
@@ -36,6 +36,8 @@ TIMINGS = {
     "finish_ns": pl.Int64,
     "probability": pl.Float64,
     "score": pl.Float64,
+    "probabilities": pl.List(pl.Float64),
+    "scores": pl.List(pl.Float64),
     "status": pl.Int64,
     "error": pl.String,
     "attempt": pl.Int64,
@@ -49,26 +51,34 @@ class Arm:
 
     name: str
     status: str
-    """measured, skipped or failed as recorded; "pending" when the run holds no record of it."""
+    """measured, skipped, failed or running as recorded last; "pending" when the run holds no record of it."""
     reason: str | None
     base: str | None
-    kind: str | None
+    """The arm below: what this one changes in one thing."""
+    kind: str
     """hf-raw, hf-merged or native, as the rung is declared."""
-    hypothesis: str | None
+    exact: bool
+    """Whether the same bits as ``base`` are promised."""
+    hypothesis: str
     describe: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate as evidence judged it."""
+    """One gate on one arm, as it was judged."""
 
     name: str
     kind: str
-    passed: bool
-    arm: str | None
+    """The metric."""
+    arm: str
     base: str | None
-    limit: float | None
+    workload: str
+    bound: str
+    """at_most or at_least."""
+    limit: float
     value: float | None
+    """None: it could not be evaluated, and has failed."""
+    passed: bool
     reason: str
 
 
@@ -115,8 +125,8 @@ def load(run: Path | str | Run) -> Run:
         run_id=str(manifest.get("run_id") or folder.resolve().name),
         timings=_timings(folder),
         arms=_arms(folder, resolved),
-        gates=None if verdict is None else tuple(_gate(row) for row in verdict["gates"]),
-        invalid=tuple((verdict or {}).get("invalid", ())),
+        gates=None if verdict is None else tuple(Gate(**row) for row in verdict["gates"]),
+        invalid=() if verdict is None else tuple(verdict["invalid"]),
         manifest=manifest,
         resolved=resolved,
         notebooks=tuple(notebooks),
@@ -163,23 +173,13 @@ def _arms(folder: Path, resolved: dict[str, Any]) -> tuple[Arm, ...]:
                 name=declared["name"],
                 status=record.get("status", "pending"),
                 reason=record.get("reason"),
-                base=declared.get("base"),
-                kind=declared.get("kind"),
-                hypothesis=declared.get("hypothesis"),
-                describe=record.get("describe") or {},
+                base=declared["base"],
+                kind=declared["kind"],
+                exact=declared["exact"],
+                hypothesis=declared["hypothesis"],
+                describe=record.get("describe", {}),
             )
         )
     return tuple(arms)
 
 
-def _gate(row: dict[str, Any]) -> Gate:
-    return Gate(
-        name=row["name"],
-        kind=row["kind"],
-        passed=bool(row["passed"]),
-        arm=row.get("arm"),
-        base=row.get("base"),
-        limit=row.get("limit"),
-        value=row.get("value"),
-        reason=row.get("reason") or "",
-    )

@@ -8,6 +8,7 @@ is one row an arm here, and an estimate and its interval share a cell.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 TITLES: dict[str, tuple[str, int | None]] = {
     "arm": ("arm", None),
     "base": ("against", None),
+    "below": ("one change from", None),
+    "candidates": ("probabilities", 0),
     "device": ("device", None),
     "distinct_lengths": ("distinct lengths", 0),
     "duration_s": ("duration (s)", 1),
@@ -27,11 +30,10 @@ TITLES: dict[str, tuple[str, int | None]] = {
     "exact": ("bit for bit", None),
     "fact": ("fact", None),
     "flips": ("flips", 0),
-    "gate": ("gate", None),
+    "hypothesis": ("hypothesis", None),
     "interval": ("interval", None),
     "label_no": ("label no", 0),
     "label_yes": ("label yes", 0),
-    "limit": ("limit", None),
     "mean_ms": ("mean (ms)", 2),
     "name": ("name", None),
     "note": ("note", None),
@@ -73,17 +75,18 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "client_cost": ("pass_index", "requests", *FIGURES),
     "errors": ("arm", "workload", "pass_index", "status", "error", "requests"),
     "facts": ("fact", "value"),
-    "gates": ("gate", "arm", "base", "limit", "value", "verdict", "reason"),
+    "gates": ("group", "arm", "base", "value", "verdict", "reason"),
     "ladder": ("arm", *FIGURES, "times_baseline", "passes", "requests", "errors", "status", "reason"),
     "notebooks": ("notebook", "status", "duration_s", "error"),
     "parity": (
-        "against", "arm", "base", "requests", "max_difference", "mean_difference", "flips", "largest_flip_margin",
+        "group", "arm", "base", "candidates", "max_difference", "mean_difference", "flips", "largest_flip_margin",
         "unequal_scores", "exact",
     ),
     "passes": ("arm", "workload", "pass_index", "requests", "errors", *FIGURES),
     "published": ("whose", "name", "passes_ms", "mean_ms", "device", "arm"),
+    "rungs": ("arm", "below", "exact", "hypothesis"),
     "savings": (
-        "against", "arm", "base", "saving_ms", "saving_percent", "ratio", "requests", "interval", "passes_disjoint",
+        "group", "arm", "base", "saving_ms", "saving_percent", "ratio", "requests", "interval", "passes_disjoint",
         "note",
     ),
     "workload": (
@@ -91,14 +94,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "tokens_max", "label_yes", "label_no", "tokens_unexpected",
     ),
 }  # fmt: skip
-GROUPS = {"against the below": "against the rung below", "against the chosen": "against the arm chosen"}
+GROUPS = {"below": "against the rung below", "baseline": "against the baseline", "chosen": "against the arm chosen"}
 FIGURES_IN_WORDS = ("passes_ms", "ratio", "saving_ms", "saving_percent")
 DECIMALS = 3
 WORDS = {True: "yes", False: "no"}
 # Null means that nothing was measured; in these columns it means that there is nothing to say.
 MISSING = "–"
 EMPTY = (
-    "arm", "base", "error", "interval", "largest_flip_margin", "limit", "note", "passes_disjoint", "reason", "value",
+    "arm", "base", "below", "error", "interval", "largest_flip_margin", "note", "passes_disjoint", "reason",
 )  # fmt: skip
 
 
@@ -114,11 +117,9 @@ def table(frame: pl.DataFrame, name: str) -> GT:
     shown = shown.select(COLUMNS.get(name, tuple(shown.columns)))
     truths = [column for column, kind in shown.schema.items() if kind == pl.Boolean]
     shown = shown.with_columns(pl.col(truths).replace_strict(WORDS, return_dtype=pl.String))
-    grouped = "against" in shown.columns
-    if grouped:
-        shown = shown.with_columns(pl.format("against the {}", "against").replace(GROUPS).alias("against"))
     titles = {column: SCIENTIFIC.get(column) or TITLES.get(column, (column, None))[0] for column in shown.columns}
-    styled = GT(shown, id=identity, groupname_col="against" if grouped else None).cols_label(cases=titles)
+    group = "group" if "group" in shown.columns else None
+    styled = GT(shown, id=identity, groupname_col=group).cols_label(cases=titles)
     styled = styled.cols_align("right", columns=[column for column in shown.columns if column in FIGURES_IN_WORDS])
     for column, kind in shown.schema.items():
         decimals = TITLES.get(column, (column, DECIMALS))[1]
@@ -135,6 +136,25 @@ def table(frame: pl.DataFrame, name: str) -> GT:
     return styled.tab_source_note(f"{MISSING} not measured") if unmeasured else styled
 
 
+def _by_base(compared: pl.DataFrame) -> pl.DataFrame:
+    """Savings or parity in groups: against the rung below, against the baseline."""
+    return compared.with_columns(pl.col("against").replace_strict(GROUPS).alias("group"))
+
+
+def _by_gate(gates: pl.DataFrame) -> pl.DataFrame:
+    """Arms in groups, a gate each; the reason only where it is missed, as the value says it otherwise."""
+    limit = pl.Series([_plainly(limit) for limit in gates["limit"]], dtype=pl.String)
+    words = [pl.col(column).str.replace_all("_", " ") for column in ("gate", "bound")]
+    group = pl.format("{} on {}: {} {}", words[0], "workload", words[1], limit)
+    reason = pl.when(pl.col("verdict") == "missed").then("reason")
+    return gates.with_columns(group.alias("group"), reason.alias("reason"))
+
+
+def _below(rungs: pl.DataFrame) -> pl.DataFrame:
+    """The base under a title of its own: here it is no comparison."""
+    return rungs.rename({"base": "below"})
+
+
 def _with_intervals(savings: pl.DataFrame) -> pl.DataFrame:
     """Each estimate as text with its interval: "2.04 [1.56, 2.69]"."""
 
@@ -145,7 +165,7 @@ def _with_intervals(savings: pl.DataFrame) -> pl.DataFrame:
         interval = "" if low is None else f" [{low:,.{decimals}f}, {high:,.{decimals}f}]"
         return f"{row[column]:,.{decimals}f}{interval}"
 
-    return savings.with_columns(
+    return _by_base(savings).with_columns(
         pl.Series(column, [cell(row, column, decimals) for row in savings.iter_rows(named=True)], dtype=pl.String)
         for column, decimals in {"saving_ms": 3, "saving_percent": 2, "ratio": 3}.items()
     )
@@ -172,7 +192,15 @@ def _passes_aside(published: pl.DataFrame) -> pl.DataFrame:
     return published.group_by(keys, maintain_order=True).agg(words, pl.col("mean_ms").mean())
 
 
-SHAPES = {"accuracy": _groups_aside, "published": _passes_aside, "savings": _with_intervals, "stages": _stages_aside}
+SHAPES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "accuracy": _groups_aside,
+    "gates": _by_gate,
+    "parity": _by_base,
+    "published": _passes_aside,
+    "rungs": _below,
+    "savings": _with_intervals,
+    "stages": _stages_aside,
+}
 
 
 def _plainly(value: float) -> str:

@@ -39,7 +39,7 @@ SAVINGS_SCHEMA = {
     "passes_disjoint": pl.Boolean, "note": pl.String,
 }  # fmt: skip
 PARITY_SCHEMA = {
-    "arm": pl.String, "against": pl.String, "base": pl.String, "requests": pl.Int64, "max_difference": pl.Float64,
+    "arm": pl.String, "against": pl.String, "base": pl.String, "candidates": pl.Int64, "max_difference": pl.Float64,
     "mean_difference": pl.Float64, "flips": pl.Int64, "largest_flip_margin": pl.Float64, "unequal_scores": pl.Int64,
     "exact": pl.Boolean,
 }  # fmt: skip
@@ -146,14 +146,19 @@ def saving(run: Source, arm: str, base: str, workload: str | None = None) -> pl.
 
 
 def parity(run: Source, workload: str | None = None) -> pl.DataFrame:
-    """Agreement of each arm with the baseline and with the rung below, as ``stats.Parity``; only pairs with rows."""
+    """Agreement of each arm with the rung below and with the baseline, as ``stats.Parity``; only pairs with rows.
+
+    ``candidates`` are the probabilities compared: one a yes-or-no request, one an option or level of the others.
+    """
     run = source.load(run)
     workload = workload or main_workload(run)
+    each = stats.candidates(run.timings)
     rows = []
     for arm, against, base in _pairs(run):
-        agreement = stats.parity(run.timings, arm, base, workload)
+        agreement = stats.parity(each, arm, base, workload)
         if agreement:
-            rows.append({name: getattr(agreement, name, against) for name in PARITY_SCHEMA})
+            figures = {name: getattr(agreement, name) for name in PARITY_SCHEMA if hasattr(agreement, name)}
+            rows.append(figures | {"against": against, "candidates": agreement.requests})
     return _frame(rows, PARITY_SCHEMA)
 
 

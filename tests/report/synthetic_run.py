@@ -19,6 +19,7 @@ LADDER = {
     "packed-silu": ("native", "cached-rmsnorm", 4.8, 0.0365, 4e-6),
     "graph-64": ("native", "packed-silu", 4.0, 0.03, 4e-6),
 }
+EXACT = ("fused-gate", "cached-rmsnorm", "packed-silu", "graph-64")
 SKIPPED = {"graph-64": "CUDA graphs need a CUDA device; this rung has no meaning on a CPU"}
 TOKENS = tuple(int(80 * (3399 / 80) ** (i / 73) ** 1.6) for i in range(74))
 STARTED_NS = 1_793_000_000_000_000_000
@@ -62,11 +63,22 @@ def _row(arm, workload, pass_index, position, count, execute_ms, score):
         "finish_ns": 45_000,
         "probability": float(probability),
         "score": float(score),
+        "probabilities": [float(probability)],
+        "scores": [float(score)],
         "status": 200,
         "response_sha256": "0" * 64,
         "error": None,
         "attempt": 0,
     }
+
+
+def flipped(rows, arm, request_id):
+    """The rows with the decision of ``arm`` on one request turned round."""
+    for row in rows:
+        if (row["arm"], row["request_id"]) == (arm, request_id):
+            row["probability"] = 1 - row["probability"]
+            row["probabilities"] = [row["probability"]]
+    return rows
 
 
 SCHEMA = source.TIMINGS | {"run_id": pl.String, "response_sha256": pl.String}
@@ -78,18 +90,23 @@ MANIFEST = {
     "python": "3.11.9",
     "machine": {"cpu": "Example CPU 2-core", "cpu_count": 2, "gpus": []},
     "affinity": [0, 1],
+    "code_sha256": "c0de" * 16,
     "argv": ["openjev-lab", "ladder"],
 }
 GATES = [
     {
-        "name": "parity-raw-hf", "kind": "max_probability_difference", "arm": "packed-silu", "base": "raw-hf",
-        "limit": 0.01, "value": 3.1e-6, "passed": True, "reason": "largest difference 3.1e-06, limit 0.01",
+        "name": "max_probability_difference of packed-silu against raw-hf on mix74",
+        "kind": "max_probability_difference", "arm": "packed-silu", "base": "raw-hf", "workload": MIX,
+        "bound": "at_most", "limit": 0.01, "value": 2.48e-06, "passed": True,
+        "reason": "largest probability difference 2.48e-06; at most 0.01 was declared",
     },
     {
-        "name": "speed", "kind": "ratio_at_least", "arm": "packed-silu", "base": "raw-hf",
-        "limit": 3.0, "value": 4.1, "passed": True, "reason": "4.10 times as fast, limit 3.0",
+        "name": "speedup of packed-silu against raw-hf on mix74",
+        "kind": "speedup", "arm": "packed-silu", "base": "raw-hf", "workload": MIX,
+        "bound": "at_least", "limit": 3.0, "value": 3.51, "passed": True,
+        "reason": "3.51 times as fast by the mean; at least 3 was declared",
     },
-]
+]  # fmt: skip
 
 
 def resolved(arms=LADDER):
@@ -97,12 +114,14 @@ def resolved(arms=LADDER):
     return {
         "name": "ladder-synthetic",
         "title": "The ladder on made-up numbers",
+        "hypothesis": "Each rung removes something, and all decide alike.",
         "checkpoint": "checkpoints/tiny",
         "device": "cpu",
         "dtype": "float32",
         "threads": 2,
         "arms": [
-            {"name": name, "rung": name, "kind": kind, "base": base, "hypothesis": f"{name} removes something"}
+            {"name": name, "rung": name, "kind": kind, "base": base, "exact": name in EXACT}
+            | {"hypothesis": f"{name} removes something"}
             for name, (kind, base, *_) in arms.items()
         ],
         "workloads": [{"name": MIX, "requests": len(TOKENS)}],
@@ -124,7 +143,7 @@ def write_run(folder: Path, rows=None, *, arms=LADDER, gates=GATES, invalid=(), 
     dump(folder / "resolved.json", resolved(arms))
     dump(folder / "manifest.json", manifest)
     if gates is not None:
-        dump(folder / "gates.json", {"verdict": "pass", "invalid": list(invalid), "gates": gates})
+        dump(folder / "gates.json", {"verdict": "passed", "invalid": list(invalid), "arms": {}, "gates": gates})
     notebooks = [{"notebook": "10-raw-hf", "status": "done", "duration_s": 31.2, "error": None}]
     dump(folder / "index.json", {"notebooks": notebooks})
     return folder

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from synthetic_run import LADDER, MANIFEST, dump, resolved, timing_rows, write_run
+from synthetic_run import LADDER, MANIFEST, dump, flipped, resolved, timing_rows, write_run
 
 from openjev_lab.errors import LabError
 from openjev_lab.report import charts, facts, source, theme
@@ -140,9 +140,7 @@ def test_an_exact_arm_is_said_to_be_equal_instead_of_drawn_at_zero(run_dir):
 
 def test_a_flip_stands_out(tmp_path):
     found = timing_rows({name: LADDER[name] for name in ("raw-hf", "merged-hf")})
-    for row in found:
-        if row["arm"] == "merged-hf" and row["request_id"] == "r010":
-            row["probability"] = 1 - row["probability"]
+    found = flipped(found, "merged-hf", "r010")
     folder = write_run(tmp_path / "run", found)
-    flipped = [row for row in rows(spec(folder, "parity", "merged-hf", "raw-hf")) if row.get("decision") == "flipped"]
-    assert [row["request_id"] for row in flipped] == ["r010"]
+    turned = [row for row in rows(spec(folder, "parity", "merged-hf", "raw-hf")) if row.get("decision") == "flipped"]
+    assert [row["request_id"] for row in turned] == ["r010"]

@@ -5,6 +5,7 @@ from synthetic_run import LADDER, timing_rows, write_run
 
 from openjev_lab.report import render
 
+ANSWER = ("probability", "score", "probabilities", "scores")
 STAGES = ("queue_ns", "prepare_ns", "execute_ns", "finish_ns")
 FEW = {name: LADDER[name] for name in ("raw-hf", "scalar")}
 
@@ -13,14 +14,14 @@ def broken(rows):
     """The last pass of scalar fails from its third request on."""
     for row in rows:
         if row["arm"] == "scalar" and row["pass_index"] == 1 and row["position"] > 2:
-            row |= dict.fromkeys(("status", "latency_ns", "tokens", "probability", "score", *STAGES))
+            row |= dict.fromkeys(("status", "latency_ns", "tokens", *ANSWER, *STAGES))
             row["error"] = "connection refused"
     return rows
 
 
 def silent(rows):
     """A server that reports neither stages nor probabilities, for a workload without labels."""
-    return [row | dict.fromkeys(("probability", "score", "label", *STAGES)) for row in rows]
+    return [row | dict.fromkeys(("label", *ANSWER, *STAGES)) for row in rows]
 
 
 CASES = {

@@ -102,4 +102,4 @@ def test_a_second_workload_has_tables_of_its_own(tmp_path):
     assert "Also measured: cases" in text and 'id="table-ladder-cases"' in text
     also = pl.read_csv(out / "tables" / "ladder-cases.csv").filter(pl.col("arm") == "raw-hf")
     assert also["requests"].item() == 2 * 3
-    assert pl.read_csv(out / "tables" / "parity-cases.csv")["requests"].to_list() == [3, 3]
+    assert pl.read_csv(out / "tables" / "parity-cases.csv")["candidates"].to_list() == [3, 3]

@@ -1,7 +1,7 @@
 """report.verdict: the sentences that get quoted, one run each."""
 
 import pytest
-from synthetic_run import GATES, LADDER, timing_rows, write_run
+from synthetic_run import GATES, LADDER, flipped, timing_rows, write_run
 
 from openjev_lab.report import page, source, verdict
 
@@ -19,7 +19,7 @@ def test_a_missed_gate_is_named_with_its_reason(tmp_path):
     missed = GATES[1] | {"passed": False, "reason": "2.10 times as fast, limit 3.0"}
     found = judged(write_run(tmp_path / "run", gates=[GATES[0], missed]))
     assert (found.state, found.title) == ("missed", "VALID, 1 of 2 gates missed")
-    assert found.reasons == ("speed: 2.10 times as fast, limit 3.0",)
+    assert found.reasons == ("speedup of packed-silu against raw-hf on mix74: 2.10 times as fast, limit 3.0",)
 
 
 def test_what_evidence_calls_invalid_is_invalid_whatever_the_gates_say(tmp_path):
@@ -54,9 +54,7 @@ def test_the_headline_names_the_fastest_arm_its_base_and_the_interval(run_dir):
 
 def test_flips_are_counted_in_the_headline(tmp_path):
     rows = timing_rows({name: LADDER[name] for name in ("raw-hf", "merged-hf")})
-    for row in rows:
-        if row["arm"] == "merged-hf" and row["request_id"] == "r010":
-            row["probability"] = 1 - row["probability"]
+    rows = flipped(rows, "merged-hf", "r010")
     assert any(line.startswith("1 decisions differ from raw-hf") for line in headline(write_run(tmp_path / "r", rows)))
 
 
