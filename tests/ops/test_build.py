@@ -137,4 +137,3 @@ def test_wrong_architecture_is_a_clear_error(headers: Path, tmp_path: Path) -> N
     wgmma = 'extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }'
     with pytest.raises(LabError, match=r"for sm_80 with nvrtc(.|\n)*'wgmma.fence' not supported"):
         compile_scale(headers, tmp_path, text=wgmma, arch="sm_80")
-
