@@ -46,12 +46,17 @@ def rebuild(run_dir: Path | str, out_dir: Path | str) -> Path:
     """Write the report of ``run_dir`` into ``out_dir``, replacing an older one; the evidence is only read."""
     run, out = source.load(run_dir), Path(out_dir)
     frames = page.frames(run)
-    specs = {name: draw(run).to_dict() for name, draw in CHARTS.items()}
+    specs = draw(run)
     write_tables(frames, out / "tables")
     write_charts(specs, out / "charts")
     path = out / REPORT
     path.write_text(html(run, frames, specs), encoding="utf-8")
     return path
+
+
+def draw(run: Run) -> dict[str, dict[str, Any]]:
+    """The Vega-Lite spec of every chart of the report, by the name of its files."""
+    return {name: chart(run).to_dict() for name, chart in CHARTS.items()}
 
 
 def write_tables(frames: dict[str, pl.DataFrame], folder: Path) -> None:
