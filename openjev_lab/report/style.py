@@ -38,6 +38,7 @@ TITLES: dict[str, tuple[str, int | None]] = {
     "name": ("name", None),
     "note": ("note", None),
     "notebook": ("notebook", None),
+    "outcome": ("status", None),
     "p50_ms": ("median (ms)", 2),
     "p95_linear_ms": ("p95, linear (ms)", 2),
     "p95_rank_ms": ("p95, published rank (ms)", 2),
@@ -76,7 +77,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "errors": ("arm", "workload", "pass_index", "status", "error", "requests"),
     "facts": ("fact", "value"),
     "gates": ("group", "arm", "base", "value", "verdict", "reason"),
-    "ladder": ("arm", *FIGURES, "times_baseline", "passes", "requests", "errors", "status", "reason"),
+    "ladder": ("arm", *FIGURES, "times_baseline", "passes", "requests", "errors", "outcome"),
     "notebooks": ("notebook", "status", "duration_s", "error"),
     "parity": (
         "group", "arm", "base", "candidates", "max_difference", "mean_difference", "flips", "largest_flip_margin",
@@ -150,6 +151,12 @@ def _by_gate(gates: pl.DataFrame) -> pl.DataFrame:
     return gates.with_columns(group.alias("group"), reason.alias("reason"))
 
 
+def _with_outcome(ladder: pl.DataFrame) -> pl.DataFrame:
+    """Status and reason in one cell: "skipped: CUDA graphs need a CUDA device"."""
+    told = pl.concat_str("status", pl.lit(": "), "reason")
+    return ladder.with_columns(pl.coalesce(told, "status").alias("outcome"))
+
+
 def _below(rungs: pl.DataFrame) -> pl.DataFrame:
     """The base under a title of its own: here it is no comparison."""
     return rungs.rename({"base": "below"})
@@ -195,6 +202,7 @@ def _passes_aside(published: pl.DataFrame) -> pl.DataFrame:
 SHAPES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "accuracy": _groups_aside,
     "gates": _by_gate,
+    "ladder": _with_outcome,
     "parity": _by_base,
     "published": _passes_aside,
     "rungs": _below,

@@ -1,5 +1,6 @@
 """report.source: what it reads, what may be missing, and what it refuses in one clear line."""
 
+import dataclasses
 import json
 
 import polars as pl
@@ -7,6 +8,8 @@ import pytest
 from synthetic_run import LADDER, timing_rows, write_run
 
 from openjev_lab.errors import LabError
+from openjev_lab.evidence import rows
+from openjev_lab.measure import gates
 from openjev_lab.report import source
 
 
@@ -55,11 +58,27 @@ def test_an_unknown_arm_is_refused_with_the_names_there_are(run_dir):
 def test_while_a_run_goes_on_its_journal_is_read_and_half_a_row_is_not(tmp_path, run_dir):
     folder = write_run(tmp_path / "run")
     whole = source.load(folder).timings
-    rows = timing_rows()
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    lines = "".join(json.dumps(row) + "\n" for row in timing_rows())
     (folder / "timings.jsonl").write_text(lines + '{"run_id": "synth')
     assert source.load(folder).timings.equals(whole), "the parquet file has as many rows: it is the record"
     (folder / "timings.parquet").unlink()
     assert source.load(folder).timings.equals(whole)
     (folder / "timings.jsonl").write_text("")
     assert source.load(folder).timings.is_empty()
+
+
+def test_the_columns_are_those_that_evidence_declares():
+    declared = rows.schema()
+    assert {name: declared[name] for name in source.TIMINGS} == source.TIMINGS
+    assert source.NULL_ARM == rows.NULL_ARM
+
+
+def test_the_synthetic_rows_of_these_tests_are_rows_that_evidence_would_write():
+    for row in timing_rows()[::50]:
+        rows.TimingRow.model_validate(row)
+
+
+def test_the_synthetic_gates_are_gates_as_they_are_judged(run_dir):
+    written = {field.name for field in dataclasses.fields(gates.Judged)}
+    assert written == {field.name for field in dataclasses.fields(source.Gate)}
+    assert all(set(gate) == written for gate in json.loads((run_dir / "gates.json").read_text())["gates"])
