@@ -104,6 +104,11 @@ class VariantModule(Protocol):
         ...
 
 
+def anywhere(geometry: Geometry, device: str, dtype: str) -> tuple[bool, str]:
+    """``supports`` of plain torch: every geometry, device and floating dtype."""
+    return True, ""
+
+
 def torch_dtype(name: str) -> Any:
     """``torch.float32`` for "float32"; ``LabError`` for a name that is no torch dtype."""
     import torch
@@ -178,11 +183,11 @@ class Maker:
 def new(
     field: Field, geometry: Geometry, rows: int, *, device: str, dtype: str, free: Mapping[str, int] | None = None
 ) -> Tensor:
-    """A tensor for a field, full of NaN; ``free`` gives the axes that the geometry does not name."""
+    """A tensor for a field, full of NaN (-1 if of integers); ``free`` gives the axes that no geometry names."""
     import torch
 
-    shape = shape_of(field, geometry, rows, free)
-    return torch.full(shape, float("nan"), device=device, dtype=torch_dtype(field.dtype_in(dtype)))
+    shape, kind = shape_of(field, geometry, rows, free), torch_dtype(field.dtype_in(dtype))
+    return torch.full(shape, float("nan") if kind.is_floating_point else -1, device=device, dtype=kind)
 
 
 def first_rows(*tensors: Tensor) -> Callable[[int], tuple[Tensor, ...]]:
