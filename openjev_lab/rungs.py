@@ -55,6 +55,11 @@ class Rung:
     exact: bool
     """Whether it promises its base's scores bit for bit."""
 
+    @property
+    def kind(self) -> Kind:
+        """What runs it: its own change says so, or its base."""
+        return self.change.get("kind") or get(self.base or "").kind
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
