@@ -4,16 +4,23 @@ Takes a spec; returns a ``Package``, and its base tensors, adapter and head one 
 tensor's name and its place alone, through integer arithmetic and one float32 product: so order, device and torch
 release change nothing, and two processes that never meet compare the same model. Apart because it knows no files.
 
-Values are uniform around 0. Their deviations, for a network that stays itself through 64 layers:
+Values are uniform around 0. A random network is easily one whose last token hardly depends on the text, or one that is
+chaotic, so that rounding alone decides. The deviations are chosen against both, and were tried on small geometries:
 
-- embedding 1; projections 1 / sqrt(inputs), so that a normalized row in gives a row of deviation 1 out; those that
-  write to the residual stream (o_proj, out_proj, down_proj) 1 / sqrt(inputs * layers), so that it grows by a constant;
-- zero-centred norms 0.05, the gated norm 1 + that; convolution 1 / sqrt(width);
-- decay: A = exp(A_log) in [1, 4], dt_bias = softplus^-1 of a log-uniform step in [1e-3, 0.1], and a small in_proj_a, so
-  that a head remembers between a few and a thousand tokens, as trained ones do;
-- LoRA: A 1 / sqrt(inputs), B 0.02, alpha twice the rank: an update of a tenth of the weight it changes;
-- head: ``HEAD_GAIN`` / sqrt(hidden): as the final norm gives rows of deviation 1, scores have about that deviation
-  over prompts, and probabilities spread over (0, 1).
+- projections 1 / sqrt(inputs), so that a normalized row gives rows of deviation 1; those that write to the residual
+  stream (o_proj, out_proj, down_proj) 1 / (sqrt(inputs) (layer + 1)), so that early layers decide and late ones refine;
+  embedding 0.3, so that the text outweighs the last token, which is the same in every prompt;
+- convolution 0.25 / sqrt(width), which keeps SiLU near its linear part: were it not, all keys would share a direction,
+  and the delta rule would overwrite what it remembers in a few tokens;
+- decay: A = exp(A_log) in [1, 4] and dt_bias = softplus^-1 of a log-uniform step in [1e-4, 1e-2], with a small
+  in_proj_a, so that a head remembers between tens and thousands of tokens;
+- zero-centred norms 0.05; those of queries and keys 0.7 above, so that attention looks at some tokens and not at all;
+  the gated norm 1 + 0.05;
+- LoRA: A 1 / sqrt(inputs), B 0.02 (through 1 / (layer + 1) where the weight is), alpha twice the rank: an update of a
+  tenth of the weight that it changes;
+- head ``HEAD_GAIN`` / sqrt(hidden): about half of the final norm's deviation of 1 is the text's, so scores spread by
+  about 1 over prompts, and probabilities over the middle of (0, 1). Around which score is the seed's chance (the last
+  tokens are the same in every prompt); the option ``bias`` moves it: ``synthetic:27b?seed=0&bias=1.5``.
 """
 
 from __future__ import annotations
@@ -49,7 +56,7 @@ BLOCK = 1 << 24
 
 def open_synthetic(spec: str) -> Package:
     """A ``Package`` without files. Raises ``LabError`` that says how a spec is written."""
-    geometry, seed = parse_spec(spec)
+    geometry, seed, bias = parse_spec(spec)
     need_file(TOKENIZER / "tokenizer.json", "synthetic weights use the tiny checkpoint's tokenizer")
     model_id, revision = f"synthetic/{geometry.name}", f"seed-{seed}"
     return Package(
@@ -61,7 +68,7 @@ def open_synthetic(spec: str) -> Package:
         geometry=geometry,
         tokenizer_dir=TOKENIZER,
         head_weight=uniform((geometry.hidden,), HEAD_GAIN / math.sqrt(geometry.hidden), key(seed, "head"), "cpu"),
-        head_bias=0.0,
+        head_bias=bias,
         temperature=TEMPERATURE,
         max_length=MAX_LENGTH_TOKENS,
         aliases=aliases(model_id, revision, geometry),
@@ -70,25 +77,29 @@ def open_synthetic(spec: str) -> Package:
     )
 
 
-def parse_spec(spec: str) -> tuple[Geometry, int]:
-    """``synthetic:GEOMETRY?seed=N`` as (geometry, seed)."""
+def parse_spec(spec: str) -> tuple[Geometry, int, float]:
+    """``synthetic:GEOMETRY?seed=N[&bias=X]`` as (geometry, seed, head's bias)."""
     match = SPEC.fullmatch(spec)
     right = f"synthetic:GEOMETRY?seed=N is right, with GEOMETRY one of {', '.join(KNOWN)} and N from 0 to {MAX_SEED}"
     if not match or match[1] not in KNOWN:
         raise LabError(f"{spec!r} names no known geometry; {right}")
-    options = [part.partition("=")[::2] for part in (match[2] or "").split("&") if part]
-    strange = [name for name, _ in options if name != "seed"]
-    if strange:
-        raise LabError(f"{spec!r} has the unknown option {strange[0]!r}; {right}")
-    if len(options) != 1 or not re.fullmatch(r"\d{1,10}", options[0][1]) or int(options[0][1]) > MAX_SEED:
+    options: dict[str, str] = {}
+    for option in (match[2] or "").split("&"):
+        name, _, value = option.partition("=")
+        if name not in ("seed", "bias") or name in options:
+            raise LabError(f"{spec!r}: {option!r} is no option, or is given twice; {right}, and &bias=X may follow")
+        options[name] = value
+    if not re.fullmatch(r"\d{1,10}", options.get("seed", "")) or int(options["seed"]) > MAX_SEED:
         raise LabError(f"{spec!r} gives no seed, or not one whole number; {right}")
-    return KNOWN[match[1]], int(options[0][1])
+    if not re.fullmatch(r"-?\d{1,3}(\.\d{1,9})?", options.get("bias", "0")):
+        raise LabError(f"{spec!r}: bias must be a plain number such as -1.5")
+    return KNOWN[match[1]], int(options["seed"]), float(options.get("bias", "0"))
 
 
 def base_tensors(geometry: Geometry, seed: int, device: str) -> Iterator[tuple[str, Tensor]]:
     """Every tensor of the text model in float32, one by one, in the order of ``base.shapes``."""
     for name, shape in shapes(geometry).items():
-        yield name, _make(geometry, name)(shape, key(seed, name), device)
+        yield name, _make(name)(shape, key(seed, name), device)
 
 
 def lora_tensors(geometry: Geometry, seed: int, device: str) -> dict[str, tuple[Tensor, Tensor]]:
@@ -98,11 +109,12 @@ def lora_tensors(geometry: Geometry, seed: int, device: str) -> dict[str, tuple[
     for module in geometry.lora_modules():
         out_features, in_features = known[f"{module}.weight"]
         a = uniform((RANK, in_features), in_features**-0.5, key(seed, f"{module}.lora_A"), device)
-        found[module] = a, uniform((out_features, RANK), 0.02, key(seed, f"{module}.lora_B"), device)
+        b_deviation = 0.02 * branch_scale(module)
+        found[module] = a, uniform((out_features, RANK), b_deviation, key(seed, f"{module}.lora_B"), device)
     return found
 
 
-def _make(geometry: Geometry, name: str) -> Callable[[tuple[int, ...], int, str], Tensor]:
+def _make(name: str) -> Callable[[tuple[int, ...], int, str], Tensor]:
     """How the tensor of a name is made: the module docstring, as code."""
     tail = name.split(".", 2)[-1] if name.startswith("layers.") else name
     if tail == "linear_attn.A_log":
@@ -111,22 +123,25 @@ def _make(geometry: Geometry, name: str) -> Callable[[tuple[int, ...], int, str]
         return _dt_bias
     if tail == "linear_attn.norm.weight":
         return lambda shape, key, device: 1.0 + uniform(shape, 0.05, key, device)
+    if tail in ("self_attn.q_norm.weight", "self_attn.k_norm.weight"):
+        return lambda shape, key, device: 0.7 + uniform(shape, 0.05, key, device)
     if tail.endswith("norm.weight"):
         return lambda shape, key, device: uniform(shape, 0.05, key, device)
     if tail == "embed_tokens.weight":
-        return lambda shape, key, device: uniform(shape, 1.0, key, device)
-    if tail == "linear_attn.in_proj_a.weight":
-        scale = 0.3
-    elif tail in ("self_attn.o_proj.weight", "linear_attn.out_proj.weight", "mlp.down_proj.weight"):
-        scale = geometry.layers**-0.5
-    else:
-        scale = 1.0
+        return lambda shape, key, device: uniform(shape, 0.3, key, device)
+    scale = {"linear_attn.in_proj_a.weight": 0.3, "linear_attn.conv1d.weight": 0.25}.get(tail, branch_scale(name))
     return lambda shape, key, device: uniform(shape, scale * math.prod(shape[1:]) ** -0.5, key, device)
 
 
+def branch_scale(name: str) -> float:
+    """1 / (layer + 1) for what writes to the residual stream, else 1."""
+    writes = re.match(r"layers\.(\d+)\.(?:self_attn\.o_proj|linear_attn\.out_proj|mlp\.down_proj)", name)
+    return 1.0 / (int(writes[1]) + 1) if writes else 1.0
+
+
 def _dt_bias(shape: tuple[int, ...], key: int, device: str) -> Tensor:
-    """x with softplus(x) log-uniform in [1e-3, 0.1]: x = log(exp(step) - 1). On the CPU, whose exp all share."""
-    step = spread(shape, math.log(1e-3), math.log(0.1), key, "cpu").double().exp()
+    """x with softplus(x) log-uniform in [1e-4, 1e-2]: x = log(exp(step) - 1). On the CPU, whose exp all share."""
+    step = spread(shape, math.log(1e-4), math.log(1e-2), key, "cpu").double().exp()
     return step.expm1().log().float().to(device)
 
 
