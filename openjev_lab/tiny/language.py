@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -203,15 +204,21 @@ def _fit(rng: random.Random, draft: Draft, question: dict[str, Any], tokens: int
 
 
 def _adding_up(rng: random.Random, tokens: int, prompter: Prompter) -> list[str]:
-    """One to three sentences of filler that have ``tokens`` tokens together, each counted alone; [] if none were found."""
-    alone = len(prompter.encode("."))
+    """One to three sentences of filler with ``tokens`` tokens together, each counted alone; [] if none were found."""
+    alone = _length(prompter, ".")
     lengths: dict[int, str] = {}
     for _ in range(CANDIDATES):
         sentence = filled(rng, rng.choice(FILLER))
-        length = len(prompter.encode(f". {sentence}")) - alone
+        length = _length(prompter, f". {sentence}") - alone
         lengths.setdefault(length, sentence)
     for count in (1, 2, 3):
         for chosen in combinations_with_replacement(sorted(lengths), count):
             if sum(chosen) == tokens:
                 return [lengths[length] for length in chosen]
     return []
+
+
+@lru_cache(maxsize=1 << 16)
+def _length(prompter: Prompter, text: str) -> int:
+    """Tokens of a short text; kept, because fillers come again and again."""
+    return len(prompter.encode(text))
