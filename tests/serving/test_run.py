@@ -77,8 +77,9 @@ def test_a_signal_lets_admitted_requests_finish(number):
 
 
 def test_a_signal_while_loading_ends_at_once():
-    with served(load_s=60, port=free_port()) as process:
-        time.sleep(1.5)
+    port = free_port()
+    with served(load_s=60, port=port) as process:
+        until_listening(f"http://127.0.0.1:{port}/health")
         process.terminate()
         assert process.wait(5) == 0
 
@@ -151,7 +152,7 @@ def free_port() -> int:
 
 
 def until_listening(url: str) -> httpx.Response:
-    end = time.monotonic() + 15
+    end = time.monotonic() + 30
     while True:
         try:
             return httpx.get(url)
