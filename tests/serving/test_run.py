@@ -56,7 +56,7 @@ def test_the_ready_line_tells_url_and_what_runs():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_admitted_requests_finish(number):
-    with served(forward_s=0.6) as process:
+    with served(forward_s=1.2) as process:
         url = ready(process)["url"] + "/v1/systemone"
         statuses: list[int] = []
 
@@ -66,7 +66,7 @@ def test_a_signal_lets_admitted_requests_finish(number):
         ask = [threading.Thread(target=send) for _ in range(2)]
         for thread in ask:
             thread.start()
-        time.sleep(0.3)
+        time.sleep(0.8)
         process.send_signal(number)
         for thread in ask:
             thread.join(10)
