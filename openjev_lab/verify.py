@@ -57,10 +57,13 @@ def verify(run_dir: Path | str) -> list[Problem]:
     except LabError as problem:  # what can't be read can't be recomputed; its hash has named it already
         file, _, what = str(problem).partition(" ")
         return [*problems, Problem(file, what)]
+    damaged = {problem.file for problem in problems}
     for file, check in CHECKS.items():
+        if file in damaged or (file == REPORT and damaged & CHECKS.keys()):
+            continue  # named already, and what a reader makes of damaged bytes says nothing more
         try:
             problems += check(evidence)
-        except Exception as problem:  # damaged evidence may break a reader anywhere: say so, and go on with the rest
+        except Exception as problem:  # mended sums can cover anything: say so, and go on with the rest
             problems.append(Problem(file, f"can't be checked: {type(problem).__name__}: {problem}"))
     return problems
 

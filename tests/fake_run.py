@@ -81,7 +81,9 @@ def command(options: dict[str, dict[str, Any]] | None = None, **common: Any) -> 
 def measure(run_dir: Path | str, told: Experiment | None = None, **given: Any) -> gates.Judgement:
     """``run_experiment`` over fake servers, with ``work()`` instead of what a tokenizer would make."""
     with mock.patch.object(workload, "build", lambda _: work()):
-        return passes.run_experiment(told or experiment(), run_dir, progress=lambda _: None, **{"command": command()} | given)
+        return passes.run_experiment(
+            told or experiment(), run_dir, progress=lambda _: None, **{"command": command()} | given
+        )
 
 
 def open_run(run_dir: Path | str, told: Experiment | None = None, *, resume: bool = False) -> Run:

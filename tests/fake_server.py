@@ -1,9 +1,9 @@
 """A server without a model, for tests of what is around one: python fake_server.py OPTIONS_AS_JSON
 
-Answers ``/v1/systemone``, ``/null`` and ``/health`` like a real one. A request whose state begins with "yes" is decided
-with P(yes) = 0.9, any other with 0.1. Options: ``delay_s`` before each answer, ``shift`` added to every score, ``load_s``
-before it is ready, ``die_at`` and ``break_at`` (the n-th answer ends the process, or is a 500), ``refuse`` (ends at once,
-with words on stderr), ``unhealthy``, ``parent_pid``.
+Answers ``/v1/systemone``, ``/null`` and ``/health`` like a real one. A request whose state begins with "yes" is
+decided with P(yes) = 0.9, any other with 0.1. Options: ``delay_s`` before each answer, ``shift`` added to every score,
+``load_s`` before it is ready, ``die_at`` and ``break_at`` (the n-th answer ends the process, or is a 500), ``refuse``
+(ends at once, with words on stderr), ``unhealthy``, ``parent_pid``.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ class Run:
         """Start a run, or with ``resume`` continue one (or start it where there is none).
 
         ``prepare(folder)`` is called once the folder is locked; it leaves the inputs of a new run there, and returns
-        the hashes that inputs are known by. Raises LabError if another process writes there; without ``resume``, if there
-        is a run already; with it, if the run's experiment or inputs are not these, naming the first that differs.
+        the hashes that inputs are known by. Raises LabError if another process writes there; without ``resume``, if
+        there is a run already; with it, if its experiment or inputs are not these, naming the first that differs.
         """
         folder = Path(run_dir)
         folder.mkdir(parents=True, exist_ok=True)

@@ -33,19 +33,22 @@ class Reply:
 
 
 class _Response:
-    """What httptools calls back on."""
+    """What httptools calls back on; each reply has its own."""
 
-    __slots__ = ("body", "complete")
+    __slots__ = ("body", "complete", "keep", "parser")
 
     def __init__(self) -> None:
         self.body: list[bytes] = []
         self.complete = False
+        self.keep = False
+        self.parser = httptools.HttpResponseParser(self)
 
     def on_body(self, data: bytes) -> None:
         self.body.append(data)
 
     def on_message_complete(self) -> None:
         self.complete = True
+        self.keep = self.parser.should_keep_alive()  # afterwards the parser has forgotten
 
 
 class Client:
@@ -68,7 +71,7 @@ class Client:
         except OSError as problem:
             return Reply(time.time_ns(), None, None, None, f"no connection: {_told(problem)}")
         response = _Response()
-        parser = httptools.HttpResponseParser(response)
+        parser = response.parser
         started_ns = time.time_ns()
         begin_ns = time.perf_counter_ns()
         try:
@@ -83,7 +86,7 @@ class Client:
         except (OSError, UnicodeDecodeError, httptools.HttpParserError) as problem:
             self.close()
             return Reply(started_ns, None, None, None, _told(problem))
-        if not parser.should_keep_alive():
+        if not response.keep:
             self.close()
         return Reply(started_ns, latency_ns, parser.get_status_code(), text, None)
 

@@ -231,20 +231,18 @@ def filled(entries: Any) -> list[dict[str, Any]]:
     """Arms as declared (a rung's name, or name and rung) with everything that the ladder says about their rungs."""
     if not isinstance(entries, list):
         raise LabError("arms must be a list of rungs, each a name or a mapping with name and rung")
-    ladder = {rung.name: rung for rung in rungs.LADDER}
     declared = [{"name": entry, "rung": entry} if isinstance(entry, str) else entry for entry in entries]
     for entry in declared:
         if not isinstance(entry, dict) or set(entry) != {"name", "rung"}:
             raise LabError(f"arms: {entry!r} must be a rung's name, or a mapping with name and rung")
-        if entry["rung"] not in ladder:
-            raise LabError(f"arms: no rung {entry['rung']!r}; the ladder has {', '.join(ladder)}")
     served = {entry["rung"]: entry["name"] for entry in reversed(declared)}
     arms = []
     for entry in declared:
-        rung = ladder[entry["rung"]]
+        rung = rungs.get(entry["rung"])
         below, exact = rung.base, rung.exact
         while below is not None and below not in served:
-            below, exact = ladder[below].base, exact and ladder[below].exact
+            skipped = rungs.get(below)
+            below, exact = skipped.base, exact and skipped.exact
         told = {"kind": rung.kind, "base": served.get(below or ""), "hypothesis": rung.hypothesis}
         arms.append(entry | told | {"exact": exact and below is not None})
     return arms

@@ -149,7 +149,7 @@ class Sender:
         """
         first = next(iter(work.items.items()))
         missing = _missing(self._run, self._experiment, self._arm, work)
-        with _bar(self._arm, missing) as bar:
+        with _bar(self._arm, missing) as bar, _quiet():
             self._pass(*first, FIRST_INFERENCE, first[1][:1])
             for name, items in work.items.items():
                 self._pass(name, items, FEASIBILITY, items)
@@ -165,25 +165,23 @@ class Sender:
     ) -> None:
         """One pass over a workload in the given order; what has its row is passed over."""
         done = self._run.done(self._arm, name, index) if index >= 0 else set()
-        with _quiet():
-            for position, item in enumerate(order):
-                if item.request_id in done:
-                    continue
-                reply = self._client.post(self._client.message(SYSTEMONE, item.body))
-                self._append(self._arm, name, index, position, item, answers.columns(reply))
-                if bar is not None:
-                    bar.update()
-                if reply.error is not None and not self._server.alive():
-                    raise self._server.failed(f"ended while it answered {item.request_id}, pass {index} of {name}")
+        for position, item in enumerate(order):
+            if item.request_id in done:
+                continue
+            reply = self._client.post(self._client.message(SYSTEMONE, item.body))
+            self._append(self._arm, name, index, position, item, answers.columns(reply))
+            if bar is not None:
+                bar.update()
+            if reply.error is not None and not self._server.alive():
+                raise self._server.failed(f"ended while it answered {item.request_id}, pass {index} of {name}")
 
     def _client_pass(self, items: Sequence[WorkItem], index: int) -> None:
         """The same bodies to an endpoint that only reads and answers: what the client and HTTP cost in this run."""
         done = self._run.done(NULL_ARM, NULL_ARM, index)
-        with _quiet():
-            for position, item in enumerate(items):
-                if item.request_id not in done:
-                    reply = self._client.post(self._client.message(NULL, item.body))
-                    self._append(NULL_ARM, NULL_ARM, index, position, item, answers.null_columns(reply))
+        for position, item in enumerate(items):
+            if item.request_id not in done:
+                reply = self._client.post(self._client.message(NULL, item.body))
+                self._append(NULL_ARM, NULL_ARM, index, position, item, answers.null_columns(reply))
 
     def _append(
         self, arm: str, workload_name: str, index: int, position: int, item: WorkItem, columns: dict[str, object]
@@ -207,7 +205,7 @@ class Sender:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No garbage collection while requests are timed."""
+    """No garbage collection while an arm is measured: its pauses would be in somebody's latency."""
     gc.collect()
     gc.disable()
     try:
