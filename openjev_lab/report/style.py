@@ -211,9 +211,9 @@ SHAPES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 }
 
 
-def _plainly(value: float) -> str:
+def _plainly(value: float | None) -> str:
     """A limit or a judged value, whose size may be 1e-7 or 300: four significant digits."""
-    return f"{value:.4g}"
+    return MISSING if value is None else f"{value:.4g}"
 
 
 def html(frame: pl.DataFrame, name: str) -> str:
