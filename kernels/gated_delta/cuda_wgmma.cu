@@ -35,8 +35,8 @@
 //@ args: q, k, g, beta, inverse, pairs, decays, T
 //@ kernel: gdn_chain
 //@ grid: 2 * linear_v_heads
-//@ block: 160
-//@ smem: 3 * 57856 + 3 * 512 + 8192 + 1024
+//@ block: 192
+//@ smem: 3 * 58368 + 2 * 8320 + 1024
 //@ args: k_map, q_map, v_map, inverse, pairs, decays, o, T
 #include "hopper.cuh"
 
@@ -53,29 +53,32 @@ constexpr int DOT_ROW = 72;   // floats a row of k . k and q . k
 constexpr int BLOCK_ROW = 24; // floats a row of an inverted diagonal block
 constexpr int STAGED_BYTES = CHUNK * QK_ROW;
 
-// Writes P for this value head straight to its swizzled tile in memory, 16 bytes a lane, 4 rows a round. Warps that
-// have less of the inverse to do take more of the 16 rounds.
-__device__ __forceinline__ void write_pairs(const float* q_dot_k, const float* decay_log2, bf16* tile, int thread) {
-  int warp = thread / 32;
+// Four neighbouring values of row i of P, from column j on, where j is a multiple of 4.
+__device__ __forceinline__ uint2 four_pairs(const float* q_dot_k, float row_log2, const float4& column_log2, int i,
+                                            int j) {
+  float4 dot = *reinterpret_cast<const float4*>(q_dot_k + i * DOT_ROW + j);
+  float x = j <= i ? SCALE * dot.x * exp2_fast(row_log2 - column_log2.x) : 0.f;
+  float y = j + 1 <= i ? SCALE * dot.y * exp2_fast(row_log2 - column_log2.y) : 0.f;
+  float z = j + 2 <= i ? SCALE * dot.z * exp2_fast(row_log2 - column_log2.z) : 0.f;
+  float w = j + 3 <= i ? SCALE * dot.w * exp2_fast(row_log2 - column_log2.w) : 0.f;
+  return make_uint2(to_bf16x2(x, y), to_bf16x2(z, w));
+}
+
+// Writes P for this value head straight to its swizzled tile in memory, four rows a round; a lane keeps its columns.
+// Warps that have less of the inverse to do take more of the 16 rounds.
+__device__ __forceinline__ void write_pairs(const float* q_dot_k, const float* decay_log2, bf16* tile, int warp,
+                                            int lane) {
   int from = warp == 3 ? 8 : warp == 2 ? 2 : 0, to = warp == 3 ? 16 : warp == 2 ? 8 : warp == 1 ? 2 : 0;
+  int j = lane % 8 * 4;
+  float4 left_log2 = *reinterpret_cast<const float4*>(decay_log2 + j);
+  float4 right_log2 = *reinterpret_cast<const float4*>(decay_log2 + j + 32);
+  char* out = reinterpret_cast<char*>(tile) + lane % 2 * 8;
   for (int round = from; round < to; ++round) {
-    int i = round * 4 + thread % 32 / 8, column = thread % 8;
-    unsigned packed[4] = {0, 0, 0, 0};
-    if (column * 8 <= i) {
-      float mine = decay_log2[i];
-#pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        float value[2];
-#pragma unroll
-        for (int odd = 0; odd < 2; ++odd) {
-          int j = column * 8 + pair * 2 + odd;
-          value[odd] = j <= i ? SCALE * q_dot_k[i * DOT_ROW + j] * exp2_fast(mine - decay_log2[j]) : 0.f;
-        }
-        packed[pair] = to_bf16x2(value[0], value[1]);
-      }
-    }
-    *reinterpret_cast<uint4*>(reinterpret_cast<char*>(tile) + swizzled(i, column)) =
-        make_uint4(packed[0], packed[1], packed[2], packed[3]);
+    int i = round * 4 + lane / 8;
+    float row_log2 = decay_log2[i];
+    *reinterpret_cast<uint2*>(out + swizzled(i, j / 8)) = four_pairs(q_dot_k, row_log2, left_log2, i, j);
+    uint2 right = round < 8 ? make_uint2(0, 0) : four_pairs(q_dot_k, row_log2, right_log2, i, j + 32);
+    *reinterpret_cast<uint2*>(out + swizzled(i, j / 8 + 4)) = right;
   }
 }
 
@@ -83,11 +86,17 @@ __device__ __forceinline__ void write_pairs(const float* q_dot_k, const float* d
 // do the same). `work` holds the block's A transposed; the inverse goes to `inverted`.
 __device__ __forceinline__ void invert_diagonal(const float* k_dot_k, const float* decay_log2, const float* beta,
                                                 int block, float* work, float* inverted, int lane) {
-  int row = lane / 2, first = (lane % 2) * 8, i = block * 16 + row;
+  int row = lane % 16, first = lane / 16 * 8, i = block * 16 + row;
 #pragma unroll
-  for (int k = first; k < first + 8; ++k) {
-    int j = block * 16 + k;
-    work[k * 20 + row] = k < row ? beta[i] * k_dot_k[i * DOT_ROW + j] * exp2_fast(decay_log2[i] - decay_log2[j]) : 0.f;
+  for (int four = 0; four < 8; four += 4) {
+    int k = first + four, j = block * 16 + k;
+    float4 dot = *reinterpret_cast<const float4*>(k_dot_k + i * DOT_ROW + j);
+    float4 column_log2 = *reinterpret_cast<const float4*>(decay_log2 + j);
+    float* out = work + k * 20 + row;
+    out[0] = k < row ? beta[i] * dot.x * exp2_fast(decay_log2[i] - column_log2.x) : 0.f;
+    out[20] = k + 1 < row ? beta[i] * dot.y * exp2_fast(decay_log2[i] - column_log2.y) : 0.f;
+    out[40] = k + 2 < row ? beta[i] * dot.z * exp2_fast(decay_log2[i] - column_log2.z) : 0.f;
+    out[60] = k + 3 < row ? beta[i] * dot.w * exp2_fast(decay_log2[i] - column_log2.w) : 0.f;
   }
   __syncwarp();
   int column = lane % 16;
@@ -164,36 +173,41 @@ gdn_prepare(const bf16* __restrict__ q, const bf16* __restrict__ k, const float*
   copy_async_wait<0>();
   __syncthreads();
 
-  // The 10 blocks of 16 x 16 on or under the diagonal, of k . k and of q . k, over all warps.
+  // The 10 blocks of 16 x 16 on or under the diagonal, each of k . k and of q . k, over all warps.
   int quad = lane / 4, in_quad = lane % 4;
-  for (int job = threadIdx.x / 32; job < 20; job += 4 * RATIO) {
-    int index = job % 10;
-    int row_block = index < 1 ? 0 : index < 3 ? 1 : index < 6 ? 2 : 3;
-    int column_block = index - row_block * (row_block + 1) / 2;
-    const char* left = job < 10 ? k_staged : q_staged;
-    unsigned a_row = shared_address(left + (row_block * 16 + lane % 16) * QK_ROW + (lane / 16) * 16);
-    unsigned b_row = shared_address(k_staged + (column_block * 16 + lane % 8 + (lane / 16) * 8) * QK_ROW + (lane / 8 % 2) * 16);
-    float dot[2][4] = {};
+  for (int block = threadIdx.x / 32; block < 10; block += 4 * RATIO) {
+    int row_block = block < 1 ? 0 : block < 3 ? 1 : block < 6 ? 2 : 3;
+    int column_block = block - row_block * (row_block + 1) / 2;
+    unsigned left = (row_block * 16 + lane % 16) * QK_ROW + (lane / 16) * 16;
+    unsigned right = (column_block * 16 + lane % 8 + (lane / 16) * 8) * QK_ROW + (lane / 8 % 2) * 16;
+    unsigned k_left = shared_address(k_staged) + left, q_left = shared_address(q_staged) + left;
+    unsigned k_right = shared_address(k_staged) + right;
+    float kk[2][4] = {}, qk[2][4] = {};
 #pragma unroll
     for (int step = 0; step < DIM / 16; ++step) {
       unsigned a[4], b[4];
-      load_matrix_x4(a, a_row + step * 32);
-      load_matrix_x4(b, b_row + step * 32);
-      mma_bf16(dot[0], a, b[0], b[1]);
-      mma_bf16(dot[1], a, b[2], b[3]);
+      load_matrix_x4(b, k_right + step * 32);
+      load_matrix_x4(a, k_left + step * 32);
+      mma_bf16(kk[0], a, b[0], b[1]);
+      mma_bf16(kk[1], a, b[2], b[3]);
+      load_matrix_x4(a, q_left + step * 32);
+      mma_bf16(qk[0], a, b[0], b[1]);
+      mma_bf16(qk[1], a, b[2], b[3]);
     }
-    float* out = (job < 10 ? k_dot_k : q_dot_k) + (row_block * 16 + quad) * DOT_ROW + column_block * 16 + 2 * in_quad;
+    int at = (row_block * 16 + quad) * DOT_ROW + column_block * 16 + 2 * in_quad;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      *reinterpret_cast<float2*>(out + half * 8) = make_float2(dot[half][0], dot[half][1]);
-      *reinterpret_cast<float2*>(out + half * 8 + 8 * DOT_ROW) = make_float2(dot[half][2], dot[half][3]);
+      *reinterpret_cast<float2*>(k_dot_k + at + half * 8) = make_float2(kk[half][0], kk[half][1]);
+      *reinterpret_cast<float2*>(k_dot_k + at + half * 8 + 8 * DOT_ROW) = make_float2(kk[half][2], kk[half][3]);
+      *reinterpret_cast<float2*>(q_dot_k + at + half * 8) = make_float2(qk[half][0], qk[half][1]);
+      *reinterpret_cast<float2*>(q_dot_k + at + half * 8 + 8 * DOT_ROW) = make_float2(qk[half][2], qk[half][3]);
     }
   }
   __syncthreads();
 
   invert_diagonal(k_dot_k, decay_log2, beta, warp, work + warp * 320, inverted + warp * 16 * BLOCK_ROW, lane);
   barrier_wait<128>(1 + group);
-  write_pairs(q_dot_k, decay_log2, pairs + tile * TILE, thread);
+  write_pairs(q_dot_k, decay_log2, pairs + tile * TILE, warp, lane);
 
   // Warp w holds Y = X^T of block column w: y[d] is block (w + d, w) of X, transposed, as accumulator fragments.
   // Block columns do not depend on each other: X_ij = -X_ii sum over k of A_ik X_kj.
@@ -270,15 +284,19 @@ gdn_prepare(const bf16* __restrict__ q, const bf16* __restrict__ k, const float*
 //
 // Everything is transposed: the warpgroup's 64 rows are value columns, so S^T (64 x 128), R^T, V'^T and O^T live in
 // registers as accumulators and become the next product's register operand without a shuffle; K, Q, X' and P are the
-// shared operands as they lie. One more warp feeds a ring of three stages.
+// shared operands as they lie. Warp 4 feeds a ring of three stages, warp 5 carries the output from shared memory to
+// global memory: in the warpgroup that alone would take a quarter of a link.
 
 constexpr int STAGES = 3;
 constexpr int K_AT = 0, Q_AT = 16384, V_AT = 32768, X_AT = 40960, P_AT = 49152, DECAY_AT = 57344;
 constexpr int STAGE_BYTES = 57856;             // what a block receives a chunk
 constexpr int STAGE_PITCH = STAGE_BYTES + 512;  // stages start at multiples of 1,024
 
-// Value columns of one chunk, out of the accumulator O^T through `staging` (2 KB of this warp's own).
-__device__ __forceinline__ void store_output(const float (&o)[32], unsigned staging, bf16* out, int valid, int lane) {
+constexpr int STAGING_PITCH = 2080;  // 64 tokens x 16 columns of a warp, and 32 bytes so that warps differ in banks
+constexpr int STAGING_BYTES = 4 * STAGING_PITCH;
+
+// This warp's 16 value columns of a chunk, out of the accumulator O^T, into its part of a staging buffer.
+__device__ __forceinline__ void stage_output(const float (&o)[32], unsigned staging, int lane) {
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
     const float* low = o + pair * 8;
@@ -286,19 +304,24 @@ __device__ __forceinline__ void store_output(const float (&o)[32], unsigned stag
     store_matrix_x4_transposed(staging + token * 32 + (lane / 8 % 2) * 16, to_bf16x2(low[0], low[1]),
                                to_bf16x2(low[2], low[3]), to_bf16x2(low[4], low[5]), to_bf16x2(low[6], low[7]));
   }
-  __syncwarp();
+}
+
+// Warp 5: a staged chunk of 64 columns to `out`, 128 bytes a token; tells when the buffer is free again.
+__device__ __forceinline__ void write_output(unsigned staging, unsigned drained, bf16* out, int valid, int lane) {
+  uint4 pieces[16];
 #pragma unroll
-  for (int round = 0; round < 4; ++round) {
-    int token = round * 16 + lane / 2;
-    if (token < valid) {
-      uint4 piece = load_shared_16(staging + token * 32 + (lane % 2) * 16);
-      bf16* to = out + static_cast<long long>(token) * (VALUE_HEADS * DIM) + (lane % 2) * 8;
-      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(piece.x), "r"(piece.y), "r"(piece.z),
-                   "r"(piece.w)
-                   : "memory");
-    }
+  for (int i = 0; i < 16; ++i) {
+    pieces[i] = load_shared_16(staging + lane % 8 / 2 * STAGING_PITCH + (i * 4 + lane / 8) * 32 + lane % 2 * 16);
   }
   __syncwarp();
+  if (lane == 0) barrier_arrive(drained);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    int token = i * 4 + lane / 8;
+    if (token < valid) {
+      *reinterpret_cast<uint4*>(out + static_cast<long long>(token) * (VALUE_HEADS * DIM) + lane % 8 * 8) = pieces[i];
+    }
+  }
 }
 
 __device__ __forceinline__ float2 load_float2(unsigned address) {
@@ -333,26 +356,44 @@ __device__ __forceinline__ void load_chunk(unsigned (&v)[16], float2 (&decay)[8]
   state_decay = load_float2(at + DECAY_AT + 62 * 4).y;
 }
 
-extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(160, 1)
+// state += (V' decayed)^T K for 64 of the key dimensions; started and committed, not awaited.
+__device__ __forceinline__ void add_learned(float (&state)[32], const unsigned (&v_decayed)[16], unsigned k_half) {
+  pin(state);
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    wgmma_64x64<true>(state, v_decayed + 4 * step, descriptor_n_major(k_half + step * 2048, 8192), true);
+  }
+  wgmma_commit();
+}
+
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(192, 1)
 gdn_chain(const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap q_map,
           const __grid_constant__ TensorMap v_map, const bf16* __restrict__ inverse, const bf16* __restrict__ pairs,
           const float* __restrict__ decays, bf16* __restrict__ o_out, int tokens) {
   extern __shared__ char unaligned[];
-  __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
+  __shared__ __align__(8) unsigned long long barriers[2 * STAGES + 4];
   unsigned base = (shared_address(unaligned) + 1023) & ~1023u;
   unsigned full = shared_address(barriers), empty = full + 8 * STAGES;
+  unsigned staged = empty + 8 * STAGES, drained = staged + 16;
   int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // the compiler must see it uniform
   unsigned rank = cluster_rank();
   int head = blockIdx.x / 2, key_head = head / RATIO;
   int chunks = (tokens + CHUNK - 1) / CHUNK;
+  unsigned staging = base + STAGES * STAGE_PITCH;
 
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(full + 8 * stage, 1);
       barrier_init(empty + 8 * stage, 8);  // 4 warps of each of the two blocks
     }
+    for (int buffer = 0; buffer < 2; ++buffer) {
+      barrier_init(staged + 8 * buffer, 4);
+      barrier_init(drained + 8 * buffer, 1);
+    }
     barrier_init_fence();
   }
+  __syncthreads();
   cluster_meet();
 
   if (warp == 4) {
@@ -367,25 +408,27 @@ gdn_chain(const __grid_constant__ TensorMap k_map, const __grid_constant__ Tenso
         copy_box_to(at + K_AT + rank * 8192, &k_map, rank * 64, key_head, chunk * CHUNK, bar, 3);
         copy_box(at + V_AT, &v_map, rank * 64, head, chunk * CHUNK, bar);
         copy_bytes(at + DECAY_AT, decays + tile * 128, 512, bar);
-        if (rank == 0) {
-          copy_bytes_to(at + X_AT, inverse + tile * TILE, 8192, bar, 3);
-        } else {
-          copy_bytes_to(at + P_AT, pairs + tile * TILE, 8192, bar, 3);
-        }
+        copy_bytes_to(at + (rank == 0 ? X_AT : P_AT), (rank == 0 ? inverse : pairs) + tile * TILE, 8192, bar, 3);
         copy_box_to(at + Q_AT + rank * 8192, &q_map, rank * 64, key_head, chunk * CHUNK, bar, 3);
       }
     }
+  } else if (warp == 5) {
+    bf16* out = o_out + head * DIM + rank * 64;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      int buffer = chunk % 2, first = chunk * CHUNK;
+      barrier_wait_parity(staged + 8 * buffer, (chunk / 2) & 1);
+      write_output(staging + buffer * STAGING_BYTES, drained + 8 * buffer,
+                   out + static_cast<long long>(first) * (VALUE_HEADS * DIM), tokens - first, lane);
+    }
   } else {
     int in_quad = lane % 4;
-    unsigned staging = base + STAGES * STAGE_PITCH + warp * 2048;
-    bf16* out = o_out + head * DIM + rank * 64 + warp * 16;
-    float s[64], o[32], product[32];
+    float s_left[32], s_right[32], o[32], product[32];  // S^T by halves of the key dim
     unsigned s_rounded[32] = {};
     unsigned v[16];     // V^T of the chunk at hand, as the accumulators lie
     float2 decay[8];    // its exp(G), tokens 8 n + 2 t and the next
     float state_decay;  // its exp(G_63)
 #pragma unroll
-    for (int i = 0; i < 64; ++i) s[i] = 0.f;
+    for (int i = 0; i < 32; ++i) s_left[i] = s_right[i] = 0.f;
 
     barrier_wait_parity(full, 0);
     multiply_by_rows(product, s_rounded, base + K_AT);
@@ -394,22 +437,29 @@ gdn_chain(const __grid_constant__ TensorMap k_map, const __grid_constant__ Tenso
     pin(product);
 
     // Between iterations no product is pending, which the compiler's view of a loop needs; within one, a product is
-    // always in the tensor cores while the warps convert the result of the one before it.
+    // always in the tensor cores while the warps convert the result of the one before it. S has its decay by the
+    // chunk at hand already.
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      int stage = chunk % STAGES, valid = tokens - chunk * CHUNK;
-      unsigned at = base + stage * STAGE_PITCH;
+      int stage = chunk % STAGES, next_stage = (chunk + 1) % STAGES, valid = tokens - chunk * CHUNK;
+      unsigned at = base + stage * STAGE_PITCH, next = base + next_stage * STAGE_PITCH;
 
-      // R^T, zero past the last token: what lies there in memory is not ours.
+      // R^T. Past the last token memory holds what is not ours: there it is zero.
       unsigned r[16];
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        bool even = 8 * n + 2 * in_quad < valid, odd = 8 * n + 2 * in_quad + 1 < valid;
-        float low0 = low_float(v[2 * n]) - decay[n].x * product[4 * n];
-        float low1 = high_float(v[2 * n]) - decay[n].y * product[4 * n + 1];
-        float high0 = low_float(v[2 * n + 1]) - decay[n].x * product[4 * n + 2];
-        float high1 = high_float(v[2 * n + 1]) - decay[n].y * product[4 * n + 3];
-        r[2 * n] = to_bf16x2(even ? low0 : 0.f, odd ? low1 : 0.f);
-        r[2 * n + 1] = to_bf16x2(even ? high0 : 0.f, odd ? high1 : 0.f);
+        r[2 * n] = to_bf16x2(fmaf(-decay[n].x, product[4 * n], low_float(v[2 * n])),
+                             fmaf(-decay[n].y, product[4 * n + 1], high_float(v[2 * n])));
+        r[2 * n + 1] = to_bf16x2(fmaf(-decay[n].x, product[4 * n + 2], low_float(v[2 * n + 1])),
+                                 fmaf(-decay[n].y, product[4 * n + 3], high_float(v[2 * n + 1])));
+      }
+      if (valid < CHUNK) {
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+          int token = 8 * n + 2 * in_quad;
+          unsigned keep = (token < valid ? 0xffffu : 0) | (token + 1 < valid ? 0xffff0000u : 0);
+          r[2 * n] &= keep;
+          r[2 * n + 1] &= keep;
+        }
       }
 
       // V'^T = R^T X'^T, and O^T = S^T Q^T behind it.
@@ -421,29 +471,26 @@ gdn_chain(const __grid_constant__ TensorMap k_map, const __grid_constant__ Tenso
       }
       wgmma_commit();
       multiply_by_rows(o, s_rounded, at + Q_AT);
+      float2 rest[8];  // exp(G_63 - G)
+#pragma unroll
+      for (int n = 0; n < 8; ++n) rest[n] = load_float2(at + DECAY_AT + 256 + (8 * n + 2 * in_quad) * 4);
       wgmma_wait<1>();
       pin(v_new);
       unsigned v_rounded[16], v_decayed[16];
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        float2 rest = load_float2(at + DECAY_AT + 256 + (8 * n + 2 * in_quad) * 4);  // exp(G_63 - G)
+        v_decayed[2 * n] = to_bf16x2(v_new[4 * n] * rest[n].x, v_new[4 * n + 1] * rest[n].y);
+        v_decayed[2 * n + 1] = to_bf16x2(v_new[4 * n + 2] * rest[n].x, v_new[4 * n + 3] * rest[n].y);
         v_rounded[2 * n] = to_bf16x2(v_new[4 * n], v_new[4 * n + 1]);
         v_rounded[2 * n + 1] = to_bf16x2(v_new[4 * n + 2], v_new[4 * n + 3]);
-        v_decayed[2 * n] = to_bf16x2(v_new[4 * n] * rest.x, v_new[4 * n + 1] * rest.y);
-        v_decayed[2 * n + 1] = to_bf16x2(v_new[4 * n + 2] * rest.x, v_new[4 * n + 3] * rest.y);
       }
-#pragma unroll
-      for (int i = 0; i < 64; ++i) s[i] *= state_decay;
 
-      // S^T += (V' decayed)^T K. Past the last token K's rows are not ours, but then nobody reads S any more.
-      pin(s);
-      wgmma_fence();
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        wgmma_64x128<true>(s, v_decayed + 4 * step, descriptor_n_major(at + K_AT + step * 2048, 8192));
-      }
-      wgmma_commit();
-      wgmma_wait<1>();
+      // S^T += (V' decayed)^T K, the left half first. Past the last token K's rows are not ours, but then nobody reads
+      // S any more.
+      add_learned(s_left, v_decayed, at + K_AT);
+      add_learned(s_right, v_decayed, at + K_AT + 8192);
+      if (chunk + 1 < chunks) barrier_wait_parity(full + 8 * next_stage, ((chunk + 1) / STAGES) & 1);
+      wgmma_wait<2>();
       pin(o);
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
@@ -460,24 +507,34 @@ gdn_chain(const __grid_constant__ TensorMap k_map, const __grid_constant__ Tenso
         wgmma_64x64<false>(o, v_rounded + 4 * step, descriptor_k_major(at + P_AT + step * 32), true);
       }
       wgmma_commit();
-      wgmma_wait<1>();
-      pin(s);
+      wgmma_wait<2>();
+      pin(s_left);
 #pragma unroll
-      for (int i = 0; i < 32; ++i) s_rounded[i] = to_bf16x2(s[2 * i], s[2 * i + 1]);
+      for (int i = 0; i < 16; ++i) s_rounded[i] = to_bf16x2(s_left[2 * i], s_left[2 * i + 1]);
+      wgmma_wait<1>();
+      pin(s_right);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) s_rounded[16 + i] = to_bf16x2(s_right[2 * i], s_right[2 * i + 1]);
 
       // The next chunk's K S; after the last chunk it multiplies what the stage still holds, and nobody reads it.
-      int next_stage = (chunk + 1) % STAGES;
-      unsigned next = base + next_stage * STAGE_PITCH;
-      if (chunk + 1 < chunks) barrier_wait_parity(full + 8 * next_stage, ((chunk + 1) / STAGES) & 1);
       multiply_by_rows(product, s_rounded, next + K_AT);
+      load_chunk(v, decay, state_decay, next, warp, lane);
       wgmma_wait<1>();
       pin(o);
       if (lane == 0) {
         barrier_arrive(empty + 8 * stage);
         barrier_arrive_at(empty + 8 * stage, rank ^ 1);
       }
-      store_output(o, staging, out + static_cast<long long>(chunk) * CHUNK * (VALUE_HEADS * DIM), valid, lane);
-      load_chunk(v, decay, state_decay, next, warp, lane);
+      int buffer = chunk % 2;
+      if (chunk >= 2) barrier_wait_parity(drained + 8 * buffer, (chunk / 2 - 1) & 1);
+      stage_output(o, staging + buffer * STAGING_BYTES + warp * STAGING_PITCH, lane);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(staged + 8 * buffer);
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        s_left[i] *= state_decay;
+        s_right[i] *= state_decay;
+      }
       wgmma_wait<0>();
       pin(product);
     }

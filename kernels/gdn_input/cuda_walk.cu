@@ -35,20 +35,13 @@ __device__ __forceinline__ void beta_and_decay(const bf16* __restrict__ row, con
   g[head] = -expf(a_log[head]) * softplus;
 }
 
-extern "C" __global__ void __launch_bounds__(128, 4)
+extern "C" __global__ void __launch_bounds__(128)
 gdn_input(const bf16* __restrict__ qkvzba, const bf16* __restrict__ conv_weight, const float* __restrict__ dt_bias,
           const float* __restrict__ a_log, bf16* __restrict__ q, bf16* __restrict__ k, bf16* __restrict__ v,
           float* __restrict__ beta, float* __restrict__ g, int tokens) {
   // As many rows a block as make all blocks resident at once (4 a multiprocessor, 132 of them), in steps of AHEAD.
   int segment = AHEAD * ((tokens * gridDim.x + AHEAD * 500 - 1) / (AHEAD * 500));
   int first = blockIdx.y * segment, last = min(first + segment, tokens);
-  for (int i = threadIdx.x; i < (last - first) * BLOCK_HEADS; i += 128) {
-    long long token = first + i / BLOCK_HEADS;
-    int head = blockIdx.x * BLOCK_HEADS + i % BLOCK_HEADS;
-    if (head < VALUE_HEADS) {
-      beta_and_decay(qkvzba + token * ROW, dt_bias, a_log, beta + token * VALUE_HEADS, g + token * VALUE_HEADS, head);
-    }
-  }
   int piece = blockIdx.x * 128 + threadIdx.x, channel = piece * 8;
   bool mine = channel < CHANNELS;
   bool key = channel < 2 * KEY_DIM;
@@ -69,14 +62,23 @@ gdn_input(const bf16* __restrict__ qkvzba, const bf16* __restrict__ conv_weight,
   for (int i = 0; i < CONV - 1; ++i) {
     int token = first - (CONV - 1) + i;
     window[i] = {};
-    if (token >= 0) window[i] = load_eight(qkvzba + static_cast<long long>(token) * ROW, piece);
+    if (token >= 0) window[i] = load_eight(qkvzba + token * ROW, piece);
   }
   uint4 ahead[AHEAD];
   auto load_row = [&](int token) {
-    return load_piece(qkvzba + static_cast<long long>(min(token, last - 1)) * ROW, piece);
+    return load_piece(qkvzba + min(token, last - 1) * ROW, piece);  // below 2^31 up to 130,000 tokens
   };
 #pragma unroll
   for (int i = 0; i < AHEAD; ++i) ahead[i] = load_row(first + i);
+  // While the first rows are on their way.
+#pragma unroll 1
+  for (int i = threadIdx.x; i < (last - first) * BLOCK_HEADS; i += 128) {
+    long long token = first + i / BLOCK_HEADS;
+    int head = blockIdx.x * BLOCK_HEADS + i % BLOCK_HEADS;
+    if (head < VALUE_HEADS) {
+      beta_and_decay(qkvzba + token * ROW, dt_bias, a_log, beta + token * VALUE_HEADS, g + token * VALUE_HEADS, head);
+    }
+  }
   for (int start = first; start < last; start += AHEAD) {
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {
@@ -96,7 +98,7 @@ gdn_input(const bf16* __restrict__ qkvzba, const bf16* __restrict__ conv_weight,
 #pragma unroll
         for (int c = 0; c < 8; ++c) sum.x[c] *= norm;
       }
-      if (mine && start + i < last) store_eight(out + static_cast<long long>(start + i) * out_row, 0, sum);
+      if (mine && start + i < last) store_eight(out + (start + i) * out_row, 0, sum);
     }
   }
 }
