@@ -6,6 +6,8 @@ because these are about whether to believe a time, and those are about how fast.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import altair as alt
@@ -19,8 +21,6 @@ from openjev_lab.report.tables import Source
 PARITY = {
     "request_id": "request", "tokens": "tokens", "difference": "|difference|", "base_probability": "baseline's P(yes)",
 }  # fmt: skip
-LOG = alt.Scale(type="log")
-EXPONENTS = alt.Axis(format=".0e", tickCount=6)
 
 
 def parity_overview(run: Source) -> Chart:
@@ -39,16 +39,24 @@ def parity_overview(run: Source) -> Chart:
     equal = each.group_by("arm").agg((pl.col("difference") == 0).sum().alias("equal"))
     summary = marks.worded(summary.join(equal, on="arm", maintain_order="left"), _agreement)
     y, width = marks.rows_axis(arms), theme.WIDTH - marks.WORDS_WIDTH
-    x = alt.X(
-        "difference:Q", title=f"|P(yes) - {base}'s P(yes)|, worst pair of passes (log scale)", scale=LOG, axis=EXPONENTS
-    )
+    limits = pl.DataFrame({"limit": facts.difference_limits(run)}, schema={"limit": pl.Float64})
+    decades = _decades([*drawn["difference"], *limits["limit"]])
+    x = alt.X("difference:Q", title=f"|P(yes) - {base}'s P(yes)|, worst pair of passes (log scale)", **decades)
     ticks = alt.Chart(drawn).mark_tick(thickness=1.4, size=20, opacity=0.6, color=theme.OURS)
     words = alt.Chart(summary).mark_text(align="left").encode(x=alt.value(width + 14), y=y, text="words:N")
-    limits = pl.DataFrame({"limit": facts.difference_limits(run)}, schema={"limit": pl.Float64})
     rule = alt.Chart(limits).mark_rule(color=theme.SLOWER, strokeDash=[5, 3], strokeWidth=1.5).encode(x="limit:Q")
     layers = [rule, ticks.encode(x=x, y=y, tooltip=marks.tooltip(PARITY)), words]
     note = "each tick: one request; dashed: the gate's limit; equal: probabilities identical to the last bit, not drawn"
     return marks.finish(marks.layered(layers, len(arms), width), run, f"Parity with {base}", note)
+
+
+def _decades(values: Iterable[float]) -> dict[str, Any]:
+    """A log scale over whole powers of ten, each labelled; one decade of probability where there is no value."""
+    powers = [math.log10(value) for value in values] or [-1.0, 0.0]
+    low, high = math.floor(min(powers)), math.ceil(max(powers))
+    ticks = [10.0**power for power in range(low, max(high, low + 1) + 1)]
+    scale = alt.Scale(type="log", domain=[ticks[0], ticks[-1]], nice=False)
+    return {"scale": scale, "axis": alt.Axis(values=ticks, format=".0e")}
 
 
 def _agreement(row: dict[str, Any]) -> str:
@@ -68,7 +76,7 @@ def parity(run: Source, arm: str, baseline: str) -> Chart:
         words = f"All {equal} requests have the same probability to the last bit." if equal else "No request in common."
         return marks.finish(marks.empty(words), run, title, "")
     across = {"title": f"P(yes) of {baseline}", "scale": alt.Scale(domain=[0, 1])}
-    y = alt.Y("difference:Q", title="|difference| (log scale)", scale=LOG, axis=EXPONENTS)
+    y = alt.Y("difference:Q", title="|difference| (log scale)", **_decades(drawn["difference"]))
     scale = alt.Scale(domain=["same decision", "flipped"], range=[theme.OURS, theme.SLOWER])
     flip = alt.Color("decision:N", title=None, scale=scale)
     half = alt.Chart(pl.DataFrame({"x": [tables.DECISION]})).mark_rule(strokeDash=[3, 3], color=theme.MUTED)

@@ -58,8 +58,8 @@ def ladder(run: Source) -> Chart:
 
 def _figures(row: dict[str, Any]) -> str:
     times = row["times_baseline"]
-    errors = f" · {row['errors']} errors" if row["errors"] else ""
-    return f"{row['mean_ms']:,.1f} ms" + ("" if times is None else f" · {times:.2f}×") + errors
+    faults = [f" · {row[what]} {what}" for what in ("errors", "missing") if row[what]]
+    return f"{row['mean_ms']:,.1f} ms" + ("" if times is None else f" · {times:.2f}×") + "".join(faults)
 
 
 def _absence(row: dict[str, Any]) -> str:

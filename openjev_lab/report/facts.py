@@ -85,10 +85,13 @@ def device(run: Source) -> str:
     """What the arms ran on, in words: the GPU's name where the experiment's device is one, else the CPU's."""
     run = source.load(run)
     machine = run.manifest.get("machine", {})
+    given = len(run.manifest.get("affinity", []))
     if str(run.resolved.get("device", "cpu")).startswith("cuda"):
         names = [gpu.get("name", "unnamed GPU") for gpu in machine.get("gpus", [])]
         return ", ".join(names) or NOT_RECORDED
-    return machine.get("cpu") or NOT_RECORDED
+    if not machine.get("cpu"):
+        return NOT_RECORDED
+    return machine["cpu"] + (f", {given} CPU{'' if given == 1 else 's'}" if given else "")
 
 
 def geometry(run: Source) -> str:
@@ -148,7 +151,7 @@ def run_facts(run: Source) -> pl.DataFrame:
         "run": run.run_id,
         "started (UTC)": run.manifest.get("created"),
         "device": device(run),
-        "CPUs given": len(run.manifest["affinity"]) if "affinity" in run.manifest else machine.get("cpu_count"),
+        "system": machine.get("system"),
         "revision": f"{git['revision'][:12]}{dirty}" if git.get("revision") else None,
         "code": run.manifest.get("code_sha256", "")[:12],
         "checkpoint": run.resolved.get("checkpoint"),

@@ -36,7 +36,7 @@ TITLES: dict[str, tuple[str, int | None]] = {
     "label_yes": ("label yes", 0),
     "mean_ms": ("mean (ms)", 2),
     "name": ("name", None),
-    "note": ("note", None),
+    "missing": ("missing", 0),
     "notebook": ("notebook", None),
     "outcome": ("status", None),
     "p50_ms": ("median (ms)", 2),
@@ -46,6 +46,7 @@ TITLES: dict[str, tuple[str, int | None]] = {
     "passes": ("passes", 0),
     "passes_ms": ("each pass (ms)", None),
     "passes_disjoint": ("passes apart", None),
+    "promised": ("same bits promised", None),
     "questions": ("questions", 0),
     "ratio": ("times as fast [95 %]", None),
     "reason": ("reason", None),
@@ -77,7 +78,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "errors": ("arm", "workload", "pass_index", "status", "error", "requests"),
     "facts": ("fact", "value"),
     "gates": ("group", "arm", "base", "value", "verdict", "reason"),
-    "ladder": ("arm", *FIGURES, "times_baseline", "passes", "requests", "errors", "outcome"),
+    "ladder": ("arm", *FIGURES, "times_baseline", "passes", "requests", "errors", "missing", "outcome"),
     "notebooks": ("notebook", "status", "duration_s", "error"),
     "parity": (
         "group", "arm", "base", "candidates", "max_difference", "mean_difference", "flips", "largest_flip_margin",
@@ -85,10 +86,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "passes": ("arm", "workload", "pass_index", "requests", "errors", *FIGURES),
     "published": ("whose", "name", "passes_ms", "mean_ms", "device", "arm"),
-    "rungs": ("arm", "below", "exact", "hypothesis"),
+    "rungs": ("arm", "below", "promised", "hypothesis"),
     "savings": (
         "group", "arm", "base", "saving_ms", "saving_percent", "ratio", "requests", "interval", "passes_disjoint",
-        "note",
     ),
     "workload": (
         "workload", "requests", "questions", "distinct_lengths", "tokens_min", "tokens_median", "tokens_mean",
@@ -102,7 +102,7 @@ WORDS = {True: "yes", False: "no"}
 # Null means that nothing was measured; in these columns it means that there is nothing to say.
 MISSING = "–"
 EMPTY = (
-    "arm", "base", "below", "error", "interval", "largest_flip_margin", "note", "passes_disjoint", "reason",
+    "arm", "base", "below", "error", "interval", "largest_flip_margin", "missing", "passes_disjoint", "reason",
 )  # fmt: skip
 
 
@@ -158,8 +158,8 @@ def _with_outcome(ladder: pl.DataFrame) -> pl.DataFrame:
 
 
 def _below(rungs: pl.DataFrame) -> pl.DataFrame:
-    """The base under a title of its own: here it is no comparison."""
-    return rungs.rename({"base": "below"})
+    """Base and promise under titles of their own: here they are neither comparison nor result."""
+    return rungs.rename({"base": "below", "exact": "promised"})
 
 
 def _with_intervals(savings: pl.DataFrame) -> pl.DataFrame:

@@ -28,7 +28,7 @@ DECISION = 0.5
 PASS_FIGURES = ("mean_ms", "p50_ms", "p95_rank_ms", "p95_linear_ms")
 LADDER_SCHEMA = {
     "arm": pl.String, "status": pl.String, "reason": pl.String, "passes": pl.Int64, "requests": pl.Int64,
-    "errors": pl.Int64, "mean_ms": pl.Float64, "p50_ms": pl.Float64, "p95_rank_ms": pl.Float64,
+    "errors": pl.Int64, "missing": pl.Int64, "mean_ms": pl.Float64, "p50_ms": pl.Float64, "p95_rank_ms": pl.Float64,
     "p95_linear_ms": pl.Float64, "times_baseline": pl.Float64, "correct": pl.Int64, "labelled": pl.Int64,
 }  # fmt: skip
 SAVINGS_SCHEMA = {
@@ -84,30 +84,37 @@ def measured_arms(run: Source, workload: str | None = None) -> list[str]:
 
 
 def passes(run: Source) -> pl.DataFrame:
-    """``stats.pass_summary`` of every arm and workload, in ladder order."""
+    """``stats.pass_summary`` of every workload and arm, in the experiment's order."""
     run = source.load(run)
-    order = {arm.name: index for index, arm in enumerate(run.arms)}
-    place = pl.col("arm").replace_strict(order, default=len(order), return_dtype=pl.Int64)
-    return stats.pass_summary(run.timings).sort("workload", place, "pass_index").with_columns(rounded())
+    frame = stats.pass_summary(run.timings.filter(pl.col("arm") != source.NULL_ARM))
+    places = [
+        pl.col(column).replace_strict({name: i for i, name in enumerate(names)}, default=None, return_dtype=pl.Int64)
+        for column, names in (("workload", workloads(run)), ("arm", [arm.name for arm in run.arms]))
+    ]
+    return frame.sort(*places, "pass_index").with_columns(rounded())
 
 
 def ladder(run: Source, workload: str | None = None) -> pl.DataFrame:
     """One row an arm, in ladder order, measured or not.
 
     mean_ms, p50_ms, p95_rank_ms and p95_linear_ms are averages over the arm's passes of each pass's own figure;
-    times_baseline is the baseline's mean over the arm's on the requests that both answered; correct counts decisions
-    of the first pass that agree with their label, out of ``labelled``.
+    missing counts requests of the protocol's passes that an arm with rows has no row for; times_baseline is the
+    baseline's mean over the arm's on the requests that both answered; correct counts decisions of the first pass that
+    agree with their label, out of ``labelled``.
     """
     run = source.load(run)
     workload = workload or main_workload(run)
     by_pass = passes(run).filter(pl.col("workload") == workload)
     right = accuracy(run, workload).filter(pl.col("group") == "all")
+    known = run.timings.filter(pl.col("workload") == workload)["request_id"].n_unique()
+    expected = known * run.resolved["protocol"]["passes"]
     rows = []
     for arm in run.arms:
         own = by_pass.filter(pl.col("arm") == arm.name)
         timed = own.filter(pl.col("mean_ms").is_not_null())
         ours, theirs = stats.paired_latencies(run.timings, arm.name, baseline(run) or arm.name, workload)
         labelled = right.filter(pl.col("arm") == arm.name)
+        sent = int(own["requests"].sum()) + int(own["errors"].sum())
         rows.append(
             {
                 "arm": arm.name,
@@ -116,6 +123,7 @@ def ladder(run: Source, workload: str | None = None) -> pl.DataFrame:
                 "passes": timed.height,
                 "requests": int(own["requests"].sum()),
                 "errors": int(own["errors"].sum()),
+                "missing": expected - sent if sent else None,
                 **{name: stats.mean(timed[name].drop_nulls().to_numpy()) for name in PASS_FIGURES},
                 "times_baseline": float(theirs.mean() / ours.mean()) if ours.size else None,
                 "correct": labelled["correct"].item() if labelled.height else None,

@@ -88,7 +88,7 @@ MANIFEST = {
     "git": {"revision": "0123456789abcdef0123456789abcdef01234567", "dirty": False},
     "packages": {"torch": "2.13.0", "transformers": "5.24.0", "peft": "0.20.0", "numba": "0.68.0", "numpy": "2.4.6"},
     "python": "3.11.9",
-    "machine": {"cpu": "Example CPU 2-core", "cpu_count": 2, "gpus": []},
+    "machine": {"cpu": "Example CPU", "cpu_count": 2, "gpus": []},
     "affinity": [0, 1],
     "code_sha256": "c0de" * 16,
     "argv": ["openjev-lab", "ladder"],

@@ -45,7 +45,7 @@ def specs(run_dir):
 def test_every_chart_says_what_when_on_what_and_how_many_passes(specs):
     for name, chart in specs.items():
         assert chart["title"]["text"], name
-        assert chart["title"]["subtitle"][0] == "Example CPU 2-core · 2026-10-28 · 2 measured passes", name
+        assert chart["title"]["subtitle"][0] == "Example CPU, 2 CPUs · 2026-10-28 · 2 measured passes", name
 
 
 def test_quantities_have_titles_with_units(specs):

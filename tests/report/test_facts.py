@@ -19,7 +19,7 @@ def test_published_figures_carry_their_source_and_are_theirs_alone(run_dir):
     assert theirs.filter(pl.col("arm") == "graph-64")["mean_ms"].to_list() == [47.05, 47.174]
     ours = frame.filter(pl.col("whose") == "ours")
     assert set(ours["arm"]) == {name for name in LADDER if name != "graph-64"}
-    assert set(ours["device"]) == {"Example CPU 2-core"}
+    assert set(ours["device"]) == {"Example CPU, 2 CPUs"}
 
 
 def test_every_arm_named_beside_a_published_figure_is_a_rung_of_the_ladder():

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from synthetic_run import LADDER, SKIPPED, TOKENS, timing_rows, write_run
 
-from openjev_lab.report import source, tables
+from openjev_lab.report import charts, source, tables
 
 
 def test_the_ladder_has_a_row_for_every_arm_measured_or_not(run_dir):
@@ -93,3 +93,22 @@ def test_no_frame_holds_nan_or_infinity(run_dir):
     for table in (tables.ladder, tables.savings, tables.parity, tables.stages, tables.accuracy, tables.passes):
         floats = table(run).select(pl.col(pl.Float64))
         assert floats.select(pl.all_horizontal(pl.all().is_finite() | pl.all().is_null()).all()).item(), table.__name__
+
+
+def test_requests_without_a_row_are_counted_as_missing_and_said_on_the_chart(tmp_path, run_dir):
+    assert tables.ladder(run_dir)["missing"].to_list() == [0] * 6 + [None]
+    rows = [row for row in timing_rows() if not (row["arm"] == "scalar" and row["pass_index"] and row["position"] > 9)]
+    folder = write_run(tmp_path / "run", rows, statuses=dict.fromkeys(LADDER, "measured") | {"scalar": "running"})
+    missing = dict(tables.ladder(folder).select("arm", "missing").iter_rows())
+    assert missing["scalar"] == 64 and missing["packed-silu"] == 0
+    drawn = [row for data in charts.ladder(folder).to_dict()["datasets"].values() for row in data]
+    label = next(row["words"] for row in drawn if row["arm"] == "scalar" and "words" in row)
+    assert label.endswith(" · 64 missing")
+
+
+def test_workloads_and_arms_come_in_the_experiments_order(tmp_path):
+    rows = timing_rows() + timing_rows(workload="another", tokens=(90, 400))
+    frame = tables.passes(write_run(tmp_path / "run", rows))
+    assert frame["workload"].unique(maintain_order=True).to_list() == ["mix74", "another"]
+    first = frame.filter(pl.col("workload") == "mix74")["arm"].unique(maintain_order=True).to_list()
+    assert first == [arm for arm in LADDER if arm not in SKIPPED]
