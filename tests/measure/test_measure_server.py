@@ -29,7 +29,7 @@ def test_it_waits_for_the_ready_line_and_ends_with_the_block() -> None:
 @pytest.mark.parametrize(
     ("options", "timeout_s", "told"),
     [
-        ({"refuse": "head.pt is missing"}, 20.0, "ended before it was ready (exit status 2); it said: a warning | open"),
+        ({"refuse": "head.pt is missing"}, 20.0, "ended before it was ready (exit status 2); it said: a warning |"),
         ({"load_s": 30}, 0.4, "was not ready after 0.4 s"),
         ({"unhealthy": True}, 20.0, "GET /health says HTTP Error 503"),
     ],
