@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,14 @@ def make_package(folder: Path, seed: int = 5) -> Path:
 def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random, untrained package of the tiny geometry, float32, with its own small tokenizer."""
     return make_package(tmp_path_factory.mktemp("package") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: enough for a tiny model, and its threads can't spin against those of a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -16,6 +16,7 @@ from openjev_lab.checkpoint.merge import merge
 from openjev_lab.errors import LabError
 from openjev_lab.hf import MergedHF, RawHF
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 LENGTHS = (1, 2, 3, 63, 64, 65, 130)
 
 
@@ -47,6 +48,13 @@ def plain(tiny_package: Path) -> torch.nn.Module:
 @pytest.mark.parametrize("tokens", LENGTHS)
 def test_merging_changes_nothing_but_rounding(raw: RawHF, merged: MergedHF, tokens: int) -> None:
     assert raw.score(ids(tokens)) == pytest.approx(merged.score(ids(tokens)), rel=0, abs=1e-5)
+
+
+def test_the_trained_checkpoint_agrees_with_itself_merged() -> None:
+    checkpoint = Path(__file__).resolve().parents[1] / "checkpoints" / "tiny"
+    raw, merged = RawHF(checkpoint), MergedHF(checkpoint)
+    for tokens in (3, 65):
+        assert raw.score(ids(tokens)) == pytest.approx(merged.score(ids(tokens)), rel=0, abs=1e-5)
 
 
 @pytest.mark.parametrize("tokens", LENGTHS)

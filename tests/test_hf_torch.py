@@ -19,6 +19,7 @@ from openjev_lab.errors import LabError
 from openjev_lab.hf import MergedHF, RawHF
 from openjev_lab.hf_witness import watch
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 FLA = """
 from openjev_lab import hf_torch
 TORCH = hf_torch.torch_function(hf_torch.modeling(), "torch_chunk_gated_delta_rule")

@@ -84,6 +84,11 @@ class Base:
     revisions: tuple[str, ...]
     """What the files themselves say about their revision (safetensors metadata), each once."""
 
+    @property
+    def files(self) -> set[Path]:
+        """The safetensors files that hold the text model."""
+        return {entry.file for entry in self.entries.values()}
+
 
 def open_base(folder: Path) -> Base:
     """Check a folder's configuration and every header in it. Raises ``LabError`` for the first fault."""

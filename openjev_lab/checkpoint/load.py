@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 MOVING = {"main", "master", "head", "latest"}
 """Revisions that pin nothing."""
+DECIDING = (
+    "model.json",
+    "temperature.json",
+    "head.pt",
+    "adapter/adapter_config.json",
+    "adapter/adapter_model.safetensors",
+)
+"""The files of ``checkpoint/`` that decide answers; their content is its revision where no hub gave one."""
 
 
 def load_package(path: str | Path) -> Package:
@@ -64,7 +72,7 @@ def _open_package(folder: Path) -> Package:
         path=str(folder),
         kind="package",
         model_id=model_id,
-        revision=_download_commit(model_file) or _content_revision(checkpoint),
+        revision=_download_commit(model_file) or _content_revision([checkpoint / name for name in DECIDING]),
         base_revision=base_revision,
         geometry=base.geometry,
         tokenizer_dir=base_dir,
@@ -107,12 +115,13 @@ def load_head(path: Path, hidden: int) -> tuple[Tensor, float]:
 
 def _check_base_revision(base: Base, adapter: Adapter, revision: str, model_file: Path) -> None:
     """Compare what model.json pins with every place that states what the base is."""
-    config = base.folder / "config.json"
     stated: dict[str, tuple[str | None, ...]] = {
         f"{base.folder} (its weights' metadata)": base.revisions,
         f"{adapter.folder / 'adapter_config.json'}": (adapter.base_revision,),
-        f"{base.folder} (as downloaded)": (_download_commit(config),),
+        f"{base.folder} (as downloaded)": (_download_commit(base.folder / "config.json"),),
     }
+    if revision.startswith("sha256:"):
+        stated[f"{base.folder} (its weights' content)"] = (_content_revision(sorted(base.files)),)
     for where, said in ((where, said) for where, all_said in stated.items() for said in all_said):
         if said is not None and said != revision:
             raise LabError(f"{model_file} pins base revision {revision}, {where} says {said}; use the pinned base")
@@ -134,10 +143,9 @@ def _download_commit(file: Path) -> str | None:
     return None
 
 
-def _content_revision(checkpoint: Path) -> str:
-    """``sha256:`` and the hash over the files that decide answers, in a fixed order."""
-    names = ("model.json", "temperature.json", "head.pt", "adapter/adapter_config.json")
-    digest = hashlib.sha256()
-    for name in (*names, "adapter/adapter_model.safetensors"):
-        digest.update(f"{sha256(checkpoint / name)}  {name}\n".encode())
-    return f"sha256:{digest.hexdigest()}"
+def _content_revision(files: list[Path]) -> str:
+    """``sha256:`` and the hash of one file, or of the lines that ``sha256sum`` would write for several."""
+    if len(files) == 1:
+        return f"sha256:{sha256(files[0])}"
+    lines = "".join(f"{sha256(file)}  {file.name}\n" for file in files)
+    return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"

@@ -33,3 +33,19 @@ def edit_tensors(
 def cut(path: Path, size_bytes: int) -> None:
     """Keep the first bytes of a file."""
     path.write_bytes(path.read_bytes()[:size_bytes])
+
+
+def shard(base: Path, parts: int = 3) -> Path:
+    """Spread the single file over shards with an index; returns the index."""
+    from safetensors.torch import load_file, save_file
+
+    single = base / "model.safetensors"
+    weights = load_file(single)
+    single.unlink()
+    names = [f"model-{part + 1:05}-of-{parts:05}.safetensors" for part in range(parts)]
+    where = {key: names[place % parts] for place, key in enumerate(weights)}
+    for name in names:
+        save_file({key: weights[key] for key in weights if where[key] == name}, base / name)
+    index = base / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    return index

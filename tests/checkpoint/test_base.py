@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from broken import Tensors, cut, edit_json, edit_tensors
-from safetensors.torch import load_file, save_file
+from broken import Tensors, cut, edit_json, edit_tensors, shard
+from safetensors.torch import load_file
 
 from openjev_lab.checkpoint import base_tensors, load_package
 from openjev_lab.checkpoint.base import PREFIXES, read, shapes
@@ -45,19 +45,6 @@ def test_every_prefix_and_a_wrapper_are_read(tiny_package: Path, copy: Path, pre
         copy / "base" / WEIGHTS, lambda old: {k.replace("model.", prefix, 1): v for k, v in old.items()} | extra
     )
     assert same_base(tiny_package, copy)
-
-
-def shard(base: Path, parts: int = 3) -> Path:
-    """Spread the single file over shards with an index; returns the index."""
-    weights = load_file(base / WEIGHTS)
-    (base / WEIGHTS).unlink()
-    names = [f"model-{part + 1:05}-of-{parts:05}.safetensors" for part in range(parts)]
-    where = {key: names[place % parts] for place, key in enumerate(weights)}
-    for name in names:
-        save_file({key: weights[key] for key in weights if where[key] == name}, base / name)
-    index = base / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": where}))
-    return index
 
 
 def test_shards_are_read_through_their_index(tiny_package: Path, copy: Path) -> None:

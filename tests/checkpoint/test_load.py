@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from broken import cut, edit_json, edit_tensors
+from broken import cut, edit_json, edit_tensors, shard
 
 from openjev_lab.checkpoint import load_package
 from openjev_lab.errors import LabError
 from openjev_lab.geometry import KNOWN
 
+ROOT = Path(__file__).resolve().parents[2]
 HEAD = torch.zeros(1, 128)
 MODEL, TEMPERATURE, HEAD_FILE = "checkpoint/model.json", "checkpoint/temperature.json", "checkpoint/head.pt"
 
@@ -33,11 +34,42 @@ def test_a_package_says_what_it_is(tiny_package: Path) -> None:
     assert package.lora and (package.lora.rank, package.lora.scaling, len(package.lora.modules)) == (8, 2.0, 20)
 
 
+def test_the_tiny_checkpoint_of_the_repository_opens_and_its_base_is_the_one_pinned() -> None:
+    package = load_package(ROOT / "checkpoints" / "tiny")
+    assert package.aliases == ("openjev-lab/tiny", "open-jev", "jev-latest", "open-jev-tiny")
+    weights = ROOT / "checkpoints" / "tiny" / "base" / "model.safetensors"
+    assert package.base_revision == f"sha256:{hashlib.sha256(weights.read_bytes()).hexdigest()}"
+    assert package.lora and len(package.lora.modules) == 20
+
+
 def test_the_revision_names_the_content(tiny_package: Path, copy: Path) -> None:
     before = load_package(copy).revision
     assert before == load_package(tiny_package).revision and before.startswith("sha256:")
     edit_json(copy / TEMPERATURE, temperature=1.25)
     assert load_package(copy).revision != before
+
+
+def content(base: Path) -> str:
+    """The content of a base's weights as a revision: a file's hash, or the hash of ``sha256sum``'s lines for shards."""
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(base.glob("*.safetensors"))}
+    lines = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
+    return "sha256:" + (hashlib.sha256(lines.encode()).hexdigest() if len(sums) > 1 else next(iter(sums.values())))
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_base_may_be_pinned_by_its_content(copy: Path, shards: int) -> None:
+    weights = copy / "base" / "model.safetensors"
+    edit_tensors(weights, lambda tensors: None, metadata={"format": "pt"})
+    if shards > 1:
+        weights = shard(copy / "base", shards).with_name("model-00001-of-00002.safetensors")
+    pinned = content(copy / "base")
+    edit_json(copy / MODEL, revision=pinned)
+    assert load_package(copy).base_revision == pinned
+    edit_tensors(weights, lambda tensors: None, metadata={"format": "pt", "touched": "yes"})
+    with pytest.raises(
+        LabError, match=f"pins base revision {pinned}, .*its weights' content.* says {content(copy / 'base')}"
+    ):
+        load_package(copy)
 
 
 def test_a_download_says_its_own_commit(copy: Path) -> None:

@@ -13,6 +13,8 @@ from openjev_lab.checkpoint import Package, base_tensors, load_package, lora_ten
 from openjev_lab.errors import LabError
 from openjev_lab.geometry import KNOWN
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.fixture(autouse=True)
 def tokenizer(tiny_package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +148,19 @@ def test_heads_remember_from_tens_to_thousands_of_tokens(package: Package) -> No
     )
     assert float(rates.min()) >= 1e-4 and float(rates.max()) <= 4.04e-2
     assert float(rates.max() / rates.min()) > 10
+
+
+def test_a_synthetic_model_is_sane_and_has_opinions() -> None:
+    """Different texts before one ending, as prompts are: scores spread, and no layer shrinks or explodes."""
+    from openjev_lab.hf import MergedHF
+
+    arm = MergedHF("synthetic:tiny?seed=3")
+    generator = torch.Generator().manual_seed(0)
+    texts = [torch.randint(5, 300, (30 + 5 * i,), generator=generator).tolist() for i in range(10)]
+    scores = torch.tensor([arm.score(text + list(range(100, 120))) for text in texts])
+    assert 0.4 < float(scores.std()) < 2.0 and abs(float(scores.mean())) < 2.0
+    deviations = [float(state.std()) for state in arm.hidden_states(texts[0])]
+    assert all(0.5 < deviation < 1.5 for deviation in deviations)
 
 
 @pytest.mark.gpu
