@@ -15,9 +15,9 @@ Methods, by the names that tables print:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -165,9 +165,9 @@ def bootstrap(statistic: Callable[..., Floats], *samples: Floats) -> Interval:
     if samples[0].size < 2:
         return Interval(estimate, None, None, "none")
     for method in ("BCa", "percentile"):
-        with np.errstate(all="ignore"):
-            result = _quiet(
-                scipy_stats.bootstrap,
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # scipy's doubts about degenerate data: the result is looked at below
+            result = scipy_stats.bootstrap(
                 samples,
                 statistic,
                 paired=True,
@@ -181,15 +181,6 @@ def bootstrap(statistic: Callable[..., Floats], *samples: Floats) -> Interval:
         if np.isfinite(low) and np.isfinite(high):
             return Interval(estimate, low, high, method.lower())
     return Interval(estimate, None, None, "none")
-
-
-def _quiet(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call without scipy's DegenerateDataWarning: the caller looks at the result itself."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return call(*args, **kwargs)
 
 
 def _saving(arm: Floats, base: Floats, axis: int = -1) -> Floats:

@@ -221,6 +221,27 @@ def gates(run: Source) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
+def gates_declared(run: Source) -> pl.DataFrame:
+    """One row a gate as declared: gate, workload, base, limit (in words), arms, value (the worst of them), verdict.
+
+    Several bases are each arm's own rung below. The verdict names the arms that miss it; value is null where none of
+    the arms could be evaluated.
+    """
+    missed = pl.col("arm").filter(pl.col("verdict") == "missed").str.join(", ")
+    worst = pl.when(pl.col("bound").first() == "at_most").then(pl.col("value").max()).otherwise(pl.col("value").min())
+    base = pl.when(pl.col("base").n_unique() > 1).then(pl.lit("the rung below")).otherwise(pl.col("base").first())
+    keys = ["gate", "workload", "bound", "limit"]
+    frame = gates(run).group_by(keys, maintain_order=True).agg(
+        base.alias("base"), pl.col("arm").str.join(", ").alias("arms"), worst.alias("value"), missed.alias("missed")
+    )
+    words = [f"{row['bound'].replace('_', ' ')} {row['limit']:g}" for row in frame.iter_rows(named=True)]
+    verdict = pl.when(pl.col("missed") == "").then(pl.lit("passed")).otherwise(pl.format("missed: {}", "missed"))
+    return frame.select(
+        pl.col("gate").str.replace_all("_", " "), "workload", "base",
+        pl.Series("limit", words, dtype=pl.String), "arms", "value", verdict.alias("verdict"),
+    )  # fmt: skip
+
+
 def rungs(run: Source) -> pl.DataFrame:
     """One row an arm: arm, base, kind, exact (the same bits as its base are promised), hypothesis."""
     rows = [(arm.name, arm.base, arm.kind, arm.exact, arm.hypothesis) for arm in source.load(run).arms]

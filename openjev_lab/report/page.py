@@ -184,11 +184,15 @@ def _workload() -> Section:
 
 
 def _gates(run: Run, frames: dict[str, pl.DataFrame]) -> Section:
-    words = "Declared in the experiment before the run; a gate that could not be evaluated is missed."
+    words = (
+        "Declared in the experiment before the run, each for one arm or several; the value is the worst of them. "
+        "A gate that could not be evaluated is missed."
+    )
     if frames["gates"].is_empty():
         words = "None was judged." if run.gates is None else "The experiment declares none."
-    shown = () if frames["gates"].is_empty() else ("gates",)
-    return Section("gates", "Gates", words, tables=shown, rows="gates.json" if shown else "")
+    shown = () if frames["gates"].is_empty() else ("gates_declared",)
+    rows = "gates.json, one entry a gate and arm, as in tables/gates.parquet" if shown else ""
+    return Section("gates", "Gates", words, tables=shown, rows=rows)
 
 
 def _notebooks(frames: dict[str, pl.DataFrame]) -> Section:
@@ -209,6 +213,7 @@ def frames(run: Run) -> dict[str, pl.DataFrame]:
         "errors": facts.errors(run),
         "facts": facts.run_facts(run),
         "gates": facts.gates(run),
+        "gates_declared": facts.gates_declared(run),
         "ladder": tables.ladder(run),
         "latency_by_request": tables.latency_by_request(run),
         "notebooks": facts.notebooks(run),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # One title for a column wherever it appears, with its unit, and its decimals (None: as text).
 TITLES: dict[str, tuple[str, int | None]] = {
     "arm": ("arm", None),
+    "arms": ("arms", None),
     "base": ("against", None),
     "below": ("one change from", None),
     "candidates": ("probabilities", 0),
@@ -30,12 +31,14 @@ TITLES: dict[str, tuple[str, int | None]] = {
     "exact": ("bit for bit", None),
     "fact": ("fact", None),
     "flips": ("flips", 0),
+    "gate": ("metric", None),
     "hypothesis": ("hypothesis", None),
     "interval": ("interval", None),
     "label_no": ("label no", 0),
     "label_yes": ("label yes", 0),
     "mean_ms": ("mean (ms)", 2),
     "name": ("name", None),
+    "limit": ("limit", None),
     "missing": ("missing", 0),
     "notebook": ("notebook", None),
     "outcome": ("status", None),
@@ -77,7 +80,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "client_cost": ("pass_index", "requests", *FIGURES),
     "errors": ("arm", "workload", "pass_index", "status", "error", "requests"),
     "facts": ("fact", "value"),
-    "gates": ("group", "arm", "base", "value", "verdict", "reason"),
+    "gates_declared": ("gate", "workload", "base", "limit", "arms", "value", "verdict"),
     "ladder": ("arm", *FIGURES, "times_baseline", "passes", "requests", "errors", "missing", "outcome"),
     "notebooks": ("notebook", "status", "duration_s", "error"),
     "parity": (
@@ -142,15 +145,6 @@ def _by_base(compared: pl.DataFrame) -> pl.DataFrame:
     return compared.with_columns(pl.col("against").replace_strict(GROUPS).alias("group"))
 
 
-def _by_gate(gates: pl.DataFrame) -> pl.DataFrame:
-    """Arms in groups, a gate each; the reason only where it is missed, as the value says it otherwise."""
-    limit = pl.Series([_plainly(limit) for limit in gates["limit"]], dtype=pl.String)
-    words = [pl.col(column).str.replace_all("_", " ") for column in ("gate", "bound")]
-    group = pl.format("{} on {}: {} {}", words[0], "workload", words[1], limit)
-    reason = pl.when(pl.col("verdict") == "missed").then("reason")
-    return gates.with_columns(group.alias("group"), reason.alias("reason"))
-
-
 def _with_outcome(ladder: pl.DataFrame) -> pl.DataFrame:
     """Status and reason in one cell: "skipped: CUDA graphs need a CUDA device"."""
     told = pl.concat_str("status", pl.lit(": "), "reason")
@@ -201,7 +195,6 @@ def _passes_aside(published: pl.DataFrame) -> pl.DataFrame:
 
 SHAPES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "accuracy": _groups_aside,
-    "gates": _by_gate,
     "ladder": _with_outcome,
     "parity": _by_base,
     "published": _passes_aside,

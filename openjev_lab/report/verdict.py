@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from openjev_lab.report import facts, tables
-from openjev_lab.report.source import Run
+from openjev_lab.report.source import Gate, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,32 @@ def verdict(run: Run) -> Verdict:
     reasons = list(run.invalid)
     if not reasons and failed.height:
         reasons.append(f"{int(failed['requests'].sum())} measured requests failed: see Errors.")
+    missed = _missed(run)
     if reasons:
-        return Verdict("invalid", "INVALID", tuple(reasons))
+        return Verdict("invalid", "INVALID", (*reasons, *missed))
     if run.gates is None:
         return Verdict("open", "NOT JUDGED", ("The gates were not evaluated: the run did not come to its end.",))
-    missed = [gate for gate in run.gates if not gate.passed]
     if missed:
-        title = f"VALID, {len(missed)} of {len(run.gates)} gates missed"
-        return Verdict("missed", title, tuple(f"{gate.name}: {gate.reason}" for gate in missed))
+        count = sum(not gate.passed for gate in run.gates)
+        return Verdict("missed", f"VALID, {count} of {len(run.gates)} gates missed", missed)
     if not run.gates:
         return Verdict("valid", "VALID, no gates declared", ())
     return Verdict("valid", f"VALID, all {len(run.gates)} gates passed", ())
+
+
+def _missed(run: Run) -> tuple[str, ...]:
+    """A line for each declared gate that an arm misses, with the reason of the first such arm."""
+    lines: dict[tuple[str, str, str, float], list[Gate]] = {}
+    for gate in run.gates or ():
+        if not gate.passed:
+            lines.setdefault((gate.kind, gate.workload, gate.bound, gate.limit), []).append(gate)
+    return tuple(_in_words(gates) for gates in lines.values())
+
+
+def _in_words(gates: list[Gate]) -> str:
+    arms = ", ".join(gate.arm for gate in gates)
+    reason = gates[0].reason if len(gates) == 1 else f"{gates[0].arm}: {gates[0].reason}"
+    return f"Missed gate: {gates[0].kind.replace('_', ' ')} of {arms} on {gates[0].workload} ({reason})"
 
 
 def headline(run: Run, frames: dict[str, pl.DataFrame]) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 from synthetic_run import GATES, LADDER, flipped, timing_rows, write_run
 
-from openjev_lab.report import page, source, verdict
+from openjev_lab.report import facts, page, source, verdict
 
 
 def judged(folder):
@@ -19,7 +19,17 @@ def test_a_missed_gate_is_named_with_its_reason(tmp_path):
     missed = GATES[1] | {"passed": False, "reason": "2.10 times as fast, limit 3.0"}
     found = judged(write_run(tmp_path / "run", gates=[GATES[0], missed]))
     assert (found.state, found.title) == ("missed", "VALID, 1 of 2 gates missed")
-    assert found.reasons == ("speedup of packed-silu against raw-hf on mix74: 2.10 times as fast, limit 3.0",)
+    assert found.reasons == ("Missed gate: speedup of packed-silu on mix74 (2.10 times as fast, limit 3.0)",)
+
+
+def test_one_gate_missed_by_many_arms_is_one_line(tmp_path):
+    missed = [GATES[1] | {"arm": arm, "passed": False, "reason": "too slow"} for arm in ("scalar", "packed-silu")]
+    folder = write_run(tmp_path / "run", gates=missed)
+    found = judged(folder)
+    assert found.title == "VALID, 2 of 2 gates missed"
+    assert found.reasons == ("Missed gate: speedup of scalar, packed-silu on mix74 (scalar: too slow)",)
+    row = facts.gates_declared(folder).row(0, named=True)
+    assert (row["limit"], row["verdict"]) == ("at least 3", "missed: scalar, packed-silu")
 
 
 def test_what_evidence_calls_invalid_is_invalid_whatever_the_gates_say(tmp_path):
