@@ -98,7 +98,7 @@ def test_a_change_with_its_sum_mended_is_found_by_recomputing(
 
 def test_rows_left_out_of_the_table_are_found(copy: Path, without_drawing: None) -> None:
     evidence = read(copy)
-    write_timings(type(evidence)(copy, evidence.resolved, evidence.manifest, evidence.timings[:-1], evidence.arms))
+    write_timings(type(evidence)(copy, evidence.resolved, evidence.manifest, evidence.timings[:-1], evidence.history))
     reseal(copy)
     assert [problem.file for problem in verify(copy)] == ["timings.parquet"]
 

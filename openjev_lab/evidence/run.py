@@ -49,8 +49,13 @@ class Evidence:
     resolved: dict[str, Any]
     manifest: dict[str, Any]
     timings: tuple[TimingRow, ...]
-    arms: dict[str, ArmRow]
-    """The last row about each arm that has one."""
+    history: tuple[ArmRow, ...]
+    """Every row about an arm, in the order written."""
+
+    @property
+    def arms(self) -> dict[str, ArmRow]:
+        """The last row about each arm that has one."""
+        return {row.arm: row for row in self.history}
 
 
 def read(run_dir: Path | str) -> Evidence:
@@ -64,8 +69,8 @@ def read(run_dir: Path | str) -> Evidence:
         if row.key in seen:
             raise LabError(f"{TIMINGS} line {number} repeats {row.request_id} of {row.arm}, pass {row.pass_index}")
         seen.add(row.key)
-    arms = {row.arm: row for row in read_rows(folder / ARMS, ArmRow)}
-    return Evidence(folder, _object(folder / RESOLVED), _object(folder / MANIFEST), timings, arms)
+    history = tuple(read_rows(folder / ARMS, ArmRow))
+    return Evidence(folder, _object(folder / RESOLVED), _object(folder / MANIFEST), timings, history)
 
 
 def _object(path: Path) -> dict[str, Any]:

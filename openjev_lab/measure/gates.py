@@ -72,9 +72,7 @@ def judge(evidence: Evidence, sizes: dict[str, int] | None = None) -> Judgement:
         if told["verdict"] not in ("valid", "skipped")
         for reason in told["reasons"]
     ]
-    codes = {evidence.arms[name].code_sha256 for name, told in arms.items() if told["verdict"] == "valid"}
-    if len(codes) > 1:
-        faults.append(f"the code changed during the run: its arms were measured with {len(codes)} versions of it")
+    faults += _code_changes(evidence)
     timings = frame(evidence.timings)
     judged = tuple(
         _judged(gate, experiment.arm(name), arms, timings) for gate in experiment.gates for name in gate.arms
@@ -82,6 +80,19 @@ def judge(evidence: Evidence, sizes: dict[str, int] | None = None) -> Judgement:
     missed = not all(gate.passed for gate in judged)
     verdict: Literal["passed", "missed", "invalid"] = "invalid" if faults else "missed" if missed else "passed"
     return Judgement(verdict, tuple(faults), arms, judged)
+
+
+def _code_changes(evidence: Evidence) -> list[str]:
+    """Why arms can't be compared that were measured, or continued, with different code."""
+    used = {(row.arm, row.attempt) for row in evidence.timings if row.measured}
+    versions: dict[str, list[str]] = {}
+    for row in evidence.history:
+        if row.status == "running" and (row.arm, row.attempt) in used:
+            versions.setdefault(row.code_sha256[:8], []).append(row.arm)
+    if len(versions) < 2:
+        return []
+    told = "; ".join(f"{code}: {', '.join(dict.fromkeys(names))}" for code, names in versions.items())
+    return [f"the code changed during the run ({told})"]
 
 
 def _arm(evidence: Evidence, experiment: Experiment, arm: Arm, sizes: dict[str, int]) -> dict[str, Any]:

@@ -50,12 +50,15 @@ def run_experiment(
     command: Command = serve_command,
     progress: Callable[[str], None] = print,
 ) -> gates.Judgement:
-    """Measure every arm (or those named), one after the other, and judge. ``progress`` gets a line an arm.
+    """Measure every arm (or those named), one after the other, and judge.
+
+    ``progress`` is told the plan, and what became of each arm.
 
     An arm that fails is recorded, and the others go on. Raises LabError as ``open_run`` does.
     """
     names = [experiment.arm(name).name for name in arms] if arms else [arm.name for arm in experiment.arms]
     with open_run(run_dir, experiment, resume=resume) as run:
+        progress(plan(experiment, workload.read(run.folder / WORKLOAD)))
         for name in names:
             row = run_arm(run, name, command=command)
             progress(f"{name:16} {row.status:8} {row.reason or ''}".rstrip())
@@ -74,9 +77,9 @@ def finalize(run_dir: Path | str) -> gates.Judgement:
     return judgement
 
 
-def plan(experiment: Experiment) -> str:
+def plan(experiment: Experiment, work: Work | None = None) -> str:
     """What a run will do, for a terminal: nothing is started."""
-    work, protocol = workload.build(experiment), experiment.protocol
+    work, protocol = work or workload.build(experiment), experiment.protocol
     lines = [f"{experiment.title}: {experiment.checkpoint} on {experiment.device}, {experiment.dtype}"]
     for name, items in work.items.items():
         tokens = sorted(item.expected_tokens for item in items)

@@ -1,6 +1,7 @@
 """A gate passes only when its limit is met by rows that are all there; a run counts only when nothing is wrong."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import fake_run
 import pytest
 
 from openjev_lab.evidence import Evidence, read
-from openjev_lab.evidence.rows import ArmRow, TimingRow
+from openjev_lab.evidence.rows import TimingRow
 from openjev_lab.evidence.run import dump
 from openjev_lab.measure import gates
 
@@ -27,7 +28,7 @@ def changed(
     """The same evidence with another gate, without some rows, or with other arms."""
     resolved = evidence.resolved | ({"gates": [gate]} if gate else {})
     rows = evidence.timings if timings is None else tuple(timings)
-    return Evidence(evidence.folder, resolved, evidence.manifest, rows, evidence.arms | (arms or {}))
+    return Evidence(evidence.folder, resolved, evidence.manifest, rows, evidence.history + tuple(arms or ()))
 
 
 def other(row: Any, **changes: Any) -> Any:
@@ -72,14 +73,14 @@ def test_a_gate_that_can_not_be_evaluated_has_failed(evidence: Evidence, gate: d
 
 
 def test_an_arm_that_is_not_finished_makes_the_run_invalid_and_its_gates_fail(evidence: Evidence) -> None:
-    running = {"scalar": other(evidence.arms["scalar"], status="running")}
-    failed = {"scalar": other(evidence.arms["scalar"], status="failed", reason="the server ended")}
+    running = [other(evidence.arms["scalar"], status="running")]
+    failed = [other(evidence.arms["scalar"], status="failed", reason="the server ended")]
     for arms, told in ((running, "scalar: it was not measured to its end"), (failed, "scalar: the server ended")):
         found = gates.judge(changed(evidence, arms=arms))
         assert found.verdict == "invalid" and found.invalid == (told,)
         assert not any(gate.passed for gate in found.about("scalar"))
         assert all(gate.passed for gate in found.about("raw-hf"))
-    absent = Evidence(evidence.folder, evidence.resolved, evidence.manifest, (), {})
+    absent = Evidence(evidence.folder, evidence.resolved, evidence.manifest, (), ())
     assert gates.judge(absent).verdict == "invalid"
 
 
@@ -109,9 +110,20 @@ def test_an_error_in_a_measured_row_makes_the_run_invalid_and_one_in_an_excluded
 
 
 def test_arms_measured_with_different_code_are_not_compared(evidence: Evidence) -> None:
-    arms: dict[str, ArmRow] = {"scalar": other(evidence.arms["scalar"], code_sha256="f" * 64)}
-    found = gates.judge(changed(evidence, arms=arms))
-    assert found.verdict == "invalid" and "the code changed during the run" in found.invalid[0]
+    code = evidence.manifest["code_sha256"][:8]
+    history = [other(row, code_sha256="f" * 64) if row.arm == "scalar" else row for row in evidence.history]
+    found = gates.judge(replace(evidence, history=tuple(history)))
+    assert found.verdict == "invalid"
+    assert found.invalid == (f"the code changed during the run ({code}: raw-hf; ffffffff: scalar)",)
+
+
+def test_an_arm_that_was_continued_with_other_code_is_not_compared_either(evidence: Evidence) -> None:
+    again = other(evidence.history[0], attempt=1, code_sha256="f" * 64)
+    idle = replace(evidence, history=(again, *evidence.history))
+    assert gates.judge(idle).verdict == "passed", "a server that answered nothing changes nothing"
+    rows = [other(row, attempt=1) if row.arm == "raw-hf" and row.pass_index == 1 else row for row in evidence.timings]
+    found = gates.judge(replace(idle, timings=tuple(rows)))
+    assert found.verdict == "invalid" and "ffffffff: raw-hf" in found.invalid[0]
 
 
 def test_the_document_is_the_same_each_time(evidence: Evidence, tmp_path: Path) -> None:
