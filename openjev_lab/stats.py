@@ -117,13 +117,11 @@ def pass_summary(timings: pl.DataFrame) -> pl.DataFrame:
     keys = ["arm", "workload", "pass_index"]
     measured = timings.filter(pl.col("measured"))
     rows = []
-    for (arm, workload, pass_index), group in measured.group_by(keys, maintain_order=True):
+    for values, group in measured.group_by(keys, maintain_order=True):
         latencies_ms = latencies(usable(group))
         rows.append(
-            {
-                "arm": arm,
-                "workload": workload,
-                "pass_index": pass_index,
+            dict(zip(keys, values, strict=True))
+            | {
                 "requests": latencies_ms.size,
                 "errors": group.height - latencies_ms.size,
                 "mean_ms": mean(latencies_ms),

@@ -77,21 +77,10 @@ def unequal_scores(timings: pl.DataFrame, arm: str, base: str | None, workload: 
 
 
 def _parity(timings: pl.DataFrame, arm: str, base: str | None, workload: str) -> stats.Parity:
-    found = stats.parity(_candidates(timings, workload), arm, str(base), workload)
+    found = stats.parity(stats.candidates(timings), arm, str(base), workload)
     if found is None:
         raise CannotTell(f"{arm} and {base} answered no request of {workload} in common")
     return found
-
-
-def _candidates(timings: pl.DataFrame, workload: str) -> pl.DataFrame:
-    """One row a candidate of every answered request, so that a request of many counts in full."""
-    import polars as pl
-
-    rows = stats.usable(timings).filter((pl.col("workload") == workload) & (pl.col("probabilities").list.len() > 0))
-    number = pl.int_ranges(pl.col("probabilities").list.len()).alias("candidate")
-    rows = rows.drop("probability", "score").with_columns(number).explode("candidate", "probabilities", "scores")
-    name = pl.format("{}/{}", "request_id", "candidate")
-    return rows.rename({"probabilities": "probability", "scores": "score"}).with_columns(name.alias("request_id"))
 
 
 def accuracy(timings: pl.DataFrame, arm: str, base: str | None, workload: str) -> float:
