@@ -96,7 +96,6 @@ class Run:
     def __init__(self, folder: Path, lock: FileLock, resolved: dict[str, Any], facts: dict[str, Any]) -> None:
         self.folder, self.resolved, self.manifest, self._lock = folder, resolved, facts, lock
         self.run_id = str(facts["run_id"])
-        self.code_sha256 = manifest.code_sha256()
         self._timings = Journal(folder / TIMINGS, TimingRow)
         self._arms = Journal(folder / ARMS, ArmRow)
         self._keys = {row.key for row in self._timings.rows}
@@ -174,7 +173,7 @@ class Run:
             reason=told,
             attempt=attempt,
             at=manifest.now(),
-            code_sha256=self.code_sha256,
+            code_sha256=manifest.code_sha256(),  # each time: servers load what is on disk by then
             describe=manifest.portable_json(describe or {}),
         )
         self._arms.append(row)

@@ -144,14 +144,22 @@ def _value(
 
 
 def table(judgement: Judgement) -> str:
-    """The verdict for a terminal: a line an arm, a line a gate, the sum of it."""
+    """The verdict for a terminal: each arm, each missed gate, passed gates of one kind in a line, the sum of it."""
     lines = []
     for name, told in judgement.arms.items():
         lines.append(f"  {told['verdict']:8} {name:16} {'; '.join(told['reasons'])}".rstrip())
     lines.append("")
-    lines += [f"  {'passed' if gate.passed else 'MISSED':8} {gate.name}: {gate.reason}" for gate in judgement.gates]
-    passed = sum(gate.passed for gate in judgement.gates)
-    lines += ["", f"{judgement.verdict.upper()}: {passed} of {len(judgement.gates)} gates passed"]
+    kinds: dict[tuple[object, ...], list[Judged]] = {}
+    for gate in judgement.gates:
+        kinds.setdefault(
+            (gate.passed, gate.kind, gate.workload, gate.bound, gate.limit, gate.passed or gate), []
+        ).append(gate)
+    for (passed, *_), group in kinds.items():
+        worst = (max if group[0].bound == "at_most" else min)(group, key=lambda gate: gate.value or 0.0)
+        others = f" (and {len(group) - 1} more arms, no worse)" if len(group) > 1 else ""
+        lines.append(f"  {'passed' if passed else 'MISSED':8} {worst.name}: {worst.reason}{others}")
+    green = sum(gate.passed for gate in judgement.gates)
+    lines += ["", f"{judgement.verdict.upper()}: {green} of {len(judgement.gates)} gates passed"]
     return "\n".join([*lines, *(f"  {reason}" for reason in judgement.invalid)])
 
 

@@ -130,6 +130,19 @@ def test_the_document_is_the_same_each_time(evidence: Evidence, tmp_path: Path) 
     assert dump(gates.judge(evidence).document()) == dump(gates.judge(read(evidence.folder)).document())
 
 
+def test_a_table_tells_missed_gates_one_by_one_and_passed_ones_by_their_worst(evidence: Evidence) -> None:
+    arms = {"arms": ["raw-hf", "scalar"], "workload": "mix"}
+    slowest = 1 + max(gate.value or 0 for gate in judged_mean(evidence, {"at_most": 1e9} | arms))
+    text = gates.table(gates.judge(changed(evidence, gate={"metric": "mean_ms", "at_most": 1e9} | arms)))
+    assert text.count("mean_ms of") == 1 and "(and 1 more arms, no worse)" in text
+    text = gates.table(gates.judge(changed(evidence, gate={"metric": "mean_ms", "at_least": slowest} | arms)))
+    assert text.count("MISSED   mean_ms of") == 2 and "MISSED: 0 of 2 gates passed" in text
+
+
+def judged_mean(evidence: Evidence, gate: dict[str, Any]) -> tuple[gates.Judged, ...]:
+    return gates.judge(changed(evidence, gate={"metric": "mean_ms"} | gate)).gates
+
+
 def test_the_clients_own_cost_is_in_the_run(evidence: Evidence) -> None:
     costs = gates.client_cost_ns(evidence)
     assert len(costs) == 2 * fake_run.REQUESTS and all(10_000 < cost < 1e9 for cost in costs)
