@@ -73,16 +73,16 @@ class Resolved:
 
 
 NATIVE_OPS: dict[str, ByDevice] = {
-    "embed": {"cpu": "torch_gather", "cuda": "torch_gather"},
+    "embed": {"cpu": "torch_gather", "cuda": "cuda_packed8"},
     "add_rmsnorm": {"cpu": "numba_cpu_reread", "cuda": "cuda_reread"},
-    "linear": {"cpu": "torch_mm", "cuda": "torch_mm"},
-    "gdn_input": {"cpu": "numba_cpu_fused", "cuda": "cuda_fused"},
-    "gated_delta": {"cpu": "numba_cpu_recurrent", "cuda": "cuda_chunked"},
-    "gated_norm": {"cpu": "numba_cpu_fused", "cuda": "cuda_fused"},
-    "qk_norm_rope": {"cpu": "numba_cpu_fused", "cuda": "cuda_fused"},
+    "linear": {"cpu": "torch_mm_turned", "cuda": "torch_mm"},
+    "gdn_input": {"cpu": "numba_cpu_fused", "cuda": "cuda_walk"},
+    "gated_delta": {"cpu": "numba_cpu_recurrent", "cuda": "cuda_recurrent"},
+    "gated_norm": {"cpu": "numba_cpu_fused", "cuda": "cuda_packed8"},
+    "qk_norm_rope": {"cpu": "numba_cpu_fused", "cuda": "cuda_packed8"},
     "attention": {"cpu": "numba_cpu_separate", "cuda": "cuda_separate"},
     "silu_mul": {"cpu": "numba_cpu_scalar", "cuda": "cuda_scalar"},
-    "head": {"cpu": "torch_eager", "cuda": "torch_eager"},
+    "head": {"cpu": "numba_cpu_fused", "cuda": "cuda_block"},
 }
 """What the lowest native rung runs: for every op the straightforward kernel."""
 

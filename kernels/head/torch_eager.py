@@ -1,4 +1,4 @@
-"""Plain torch, any device and dtype: one row, so nothing to gain from fusing on a CPU."""
+"""Plain torch, any device and dtype, with the contract's rounding points."""
 
 import torch
 

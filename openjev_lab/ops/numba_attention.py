@@ -89,7 +89,7 @@ def softmax_step(scores, count, lanes, top, sums, o_t, dim):
 @jit
 def queries_in_lanes(q, q_t, first, rows, group, shape):
     """q_t[d, member, row] = q / sqrt(dim) of the block's rows; lanes past the last row are 0."""
-    _, heads, kv_heads, dim, _, _ = shape
+    _, heads, kv_heads, dim, _, _, _ = shape
     members = heads // kv_heads
     scale = ONE / np.sqrt(np.float32(dim))
     q_t[:] = ZERO
@@ -101,12 +101,15 @@ def queries_in_lanes(q, q_t, first, rows, group, shape):
 
 
 @jit
-def rows_from(source, row_start, row_step, count, padded, dim, target):
-    """``count`` rows of ``source`` beside each other in ``target``, zeros up to ``padded`` rows."""
-    for j in range(count):
-        for d in range(0, dim, 8):
-            store(target, j * dim + d, load8(source, row_start + j * row_step + d))
-    target[count * dim : padded * dim] = ZERO
+def gather_group(k, packed, keys, values, shape, first, last):
+    """Keys and values of rows ``first`` to ``last``, key head by key head beside each other: (kv_heads, rows, dim)."""
+    _, _, kv_heads, dim, width, v_offset, rows = shape
+    for group in range(kv_heads):
+        for t in range(first, last):
+            place = (group * rows + t) * dim
+            for d in range(0, dim, 8):
+                store(keys, place + d, load8(k, (t * kv_heads + group) * dim + d))
+                store(values, place + d, load8(packed, t * width + v_offset + group * dim + d))
 
 
 @jit
@@ -128,10 +131,10 @@ def gate_row(packed, out, t, head, heads, dim, width):
 
 
 @jit
-def attend_block(q, k, packed, out, shape, block, group, scratch, epilogue):
+def attend_block(q, keys, values, packed, out, shape, block, group, scratch, epilogue):
     """A block of queries of one key head's query heads, through all keys up to the last of them."""
-    tokens, heads, kv_heads, dim, width, v_offset = shape
-    q_t, o_t, scores, k_block, v_block, top, sums = scratch
+    tokens, heads, kv_heads, dim, width, _, capacity = shape
+    q_t, o_t, scores, top, sums = scratch
     members = heads // kv_heads
     lanes = members * QUERIES
     first = block * QUERIES
@@ -139,45 +142,44 @@ def attend_block(q, k, packed, out, shape, block, group, scratch, epilogue):
     queries_in_lanes(q, q_t, first, rows, group, shape)
     o_t[:], top[:], sums[:] = ZERO, MASKED, ZERO
     for start in range(0, first + rows, KEYS):
-        count = min(KEYS, first + rows - start)
-        padded = (count + 7) // 8 * 8
-        rows_from(k, (start * kv_heads + group) * dim, kv_heads * dim, count, padded, dim, k_block)
-        rows_from(packed, start * width + v_offset + group * dim, width, count, padded, dim, v_block)
-        for j in range(0, padded, 8):
+        count = (min(KEYS, first + rows - start) + 7) // 8 * 8  # rows past the last are zeros
+        place = (group * capacity + start) * dim
+        for j in range(0, count, 8):
             for lane in range(0, lanes, 32):
-                products(k_block, j * dim, dim, 1, dim, q_t, lane, lanes, scores, j * lanes + lane, False)
-        mask_later(scores, start, padded, first, lanes)
-        softmax_step(scores, padded, lanes, top, sums, o_t, dim)
+                products(keys, place + j * dim, dim, 1, dim, q_t, lane, lanes, scores, j * lanes + lane, False)
+        mask_later(scores, start, count, first, lanes)
+        softmax_step(scores, count, lanes, top, sums, o_t, dim)
         for d in range(0, dim, 8):
             for lane in range(0, lanes, 32):
-                products(v_block, d, 1, dim, padded, scores, lane, lanes, o_t, d * lanes + lane, True)
+                products(values, place + d, 1, dim, count, scores, lane, lanes, o_t, d * lanes + lane, True)
+    for lane in range(0, lanes, 16):
+        store(sums, lane, ONE / load16(sums, lane))
     for member in range(members):
         head = group * members + member
         for row in range(rows):
             lane, place = member * QUERIES + row, ((first + row) * heads + head) * dim
             for d in range(dim):
-                out[place + d] = o_t[d * lanes + lane] / sums[lane]
+                out[place + d] = o_t[d * lanes + lane] * sums[lane]
             if epilogue:
                 gate_row(packed, out, first + row, head, heads, dim, width)
 
 
 @jit
-def attend(q, k, packed, out, shape, epilogue, start, step):
-    """Every ``step``-th block from ``start``, the longest first, so that threads finish together."""
-    tokens, heads, kv_heads, dim, _, _ = shape
+def attend(q, keys, values, packed, out, shape, epilogue, start, step):
+    """Every ``step``-th block from ``start``, the longest of a key head first, so that threads finish together."""
+    tokens, heads, kv_heads, dim, _, _, _ = shape
     lanes = heads // kv_heads * QUERIES
     scratch = (
         np.empty(dim * lanes, np.float32),
         np.empty(dim * lanes, np.float32),
         np.empty(KEYS * lanes, np.float32),
-        np.empty(KEYS * dim, np.float32),
-        np.empty(KEYS * dim, np.float32),
         np.empty(lanes, np.float32),
         np.empty(lanes, np.float32),
     )
     blocks = (tokens + QUERIES - 1) // QUERIES
     for place in range(start, blocks * kv_heads, step):
-        attend_block(q, k, packed, out, shape, blocks - 1 - place // kv_heads, place % kv_heads, scratch, epilogue)
+        group, block = place // blocks, blocks - 1 - place % blocks
+        attend_block(q, keys, values, packed, out, shape, block, group, scratch, epilogue)
 
 
 @jit
@@ -192,10 +194,16 @@ def attention_step(geometry: Geometry, io: Io, *, epilogue: bool) -> Step:
     """The step up to the separate gate, or with the gate in the block's epilogue; threads take turns at blocks."""
     g = geometry
     q, k, packed, out = (io[name].view(-1).numpy() for name in ("q", "k", "qkv", "out"))
+    capacity = len(io["q"]) + 8
+    keys, values = np.zeros((2, g.kv_heads * capacity * g.head_dim), np.float32)
 
     def step(tokens: int) -> None:
-        shape = (tokens, g.heads, g.kv_heads, g.head_dim, g.qkv_out, g.v_offset)
+        shape = (tokens, g.heads, g.kv_heads, g.head_dim, g.qkv_out, g.v_offset, capacity)
+        gather_group(k, packed, keys, values, shape, 0, tokens)
+        for padded in (keys.reshape(g.kv_heads, capacity, -1), values.reshape(g.kv_heads, capacity, -1)):
+            padded[:, tokens : tokens + 8] = 0
         pieces = torch.get_num_threads() if tokens >= 192 else 1
-        run_pieces(attend, [(q, k, packed, out, shape, epilogue, piece, pieces) for piece in range(pieces)])
+        fixed = (q, keys, values, packed, out, shape, epilogue)
+        run_pieces(attend, [(*fixed, piece, pieces) for piece in range(pieces)])
 
     return step
