@@ -69,11 +69,28 @@ def merge(
         said = {"base_revision": package.base_revision, "checkpoint_revision": package.revision, "dtype": dtype}
         _write_shards(folder, stream(package, device, dtype, progress), shard_bytes, {"format": "pt"} | said)
         _write_json(folder / "config.json", _config(package, dtype))
+        for shard in folder.glob("*.safetensors"):  # the library writes them for their owner alone
+            shard.chmod((folder / "config.json").stat().st_mode)
         for name in TOKENIZER_FILES:
             if (package.tokenizer_dir / name).is_file():
                 shutil.copyfile(package.tokenizer_dir / name, folder / name)
         _write_json(folder / MARKER, _marker(package, folder, dtype, prompter))
     return out
+
+
+@contextmanager
+def bar() -> Iterator[Progress]:
+    """A progress bar on a terminal, nothing elsewhere, to give to ``merge`` as ``progress``."""
+    from tqdm import tqdm
+
+    with tqdm(unit="tensor", disable=None) as shown:
+
+        def step(name: str, done: int, total: int) -> None:
+            shown.total = total
+            shown.set_postfix_str(name, refresh=False)
+            shown.update(done - shown.n)
+
+        yield step
 
 
 @contextmanager

@@ -43,6 +43,7 @@ def test_an_export_says_what_it_is(tiny_package: Path, export: Path) -> None:
     assert said["head_weight"] == package.head_weight.tolist()
     prompter = Prompter.load(package.tokenizer_dir)
     assert (said["chat_prefix"], said["chat_suffix"]) == (prompter.chat_prefix, prompter.chat_suffix)
+    assert len({path.stat().st_mode for path in export.iterdir()}) == 1
     assert set(said["files"]) == {path.name for path in export.iterdir()} - {MARKER}
     for name, entry in said["files"].items():
         assert entry == {"bytes": (export / name).stat().st_size, "sha256": sha256(export / name)}
@@ -230,3 +231,11 @@ def test_a_changed_or_missing_file_of_an_export_is_named(broken_export: Path, na
 def test_another_makers_marker_lists_no_files_and_is_read(broken_export: Path) -> None:
     edit_json(broken_export / MARKER, files=..., dtype=...)
     assert load_package(broken_export).kind == "merged"
+
+
+def test_the_bar_is_silent_without_a_terminal(
+    tiny_package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with merge_module.bar() as progress:
+        merge(tiny_package, tmp_path / "out", progress=progress)
+    assert capsys.readouterr() == ("", "")
