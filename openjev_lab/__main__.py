@@ -33,6 +33,7 @@ Experiment = Annotated[Path, typer.Argument(help="The experiment's YAML file.")]
 RunDir = Annotated[Path, typer.Argument(help="A run folder, reports/<run>.")]
 RunDirOption = Annotated[Path | None, typer.Option("--run-dir", help="Where to record; default reports/<name>-<time>.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped; repeats nothing.")]
+Plan = Annotated[bool, typer.Option("--plan", help="Say what would be done, and stop.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="A named variation of the experiment.")]
 
 
@@ -50,18 +51,31 @@ def ladder(
     run_dir: RunDirOption = None,
     resume: Resume = False,
     profile: Profile = None,
+    plan: Plan = False,
 ) -> None:
     """Climb: run every notebook in order, record, check the gates, draw the report."""
     from openjev_lab import ladder as module
 
+    if plan:
+        print(module.plan(experiment, profile))
+        return
     raise typer.Exit(module.climb(experiment, run_dir=run_dir, resume=resume, profile=profile))
 
 
 @app.command()
-def run(experiment: Experiment, run_dir: RunDirOption = None, resume: Resume = False, profile: Profile = None) -> None:
+def run(
+    experiment: Experiment,
+    run_dir: RunDirOption = None,
+    resume: Resume = False,
+    profile: Profile = None,
+    plan: Plan = False,
+) -> None:
     """Measure an experiment's arms without notebooks, check the gates, draw the report."""
     from openjev_lab import ladder as module
 
+    if plan:
+        print(module.plan(experiment, profile))
+        return
     raise typer.Exit(module.measure_all(experiment, run_dir=run_dir, resume=resume, profile=profile))
 
 
@@ -95,9 +109,12 @@ def merge(
     device: Annotated[str, typer.Option("--device", help="Where the products are formed.")] = "cpu",
 ) -> None:
     """Merge a package's adapter into its base and write it as one checkpoint."""
+    from openjev_lab.checkpoint.merge import bar
     from openjev_lab.checkpoint.merge import merge as work
 
-    print(work(package, out, dtype, device=device))
+    with bar() as progress:
+        folder = work(package, out, dtype, device=device, progress=progress)
+    print(folder)
 
 
 @app.command()

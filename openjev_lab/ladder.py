@@ -35,9 +35,9 @@ def climb(experiment: Path, *, run_dir: Path | None = None, resume: bool = False
 
     loaded = load(experiment, profile)
     folder = choose(loaded.name, run_dir, resume)
-    print(passes.plan(loaded), flush=True)
     passes.open_run(folder, loaded, resume=resume).close()  # refuses a wrong folder, and puts this command on record
-    parameters = {"experiment": relative(experiment), "run_dir": relative(folder), "profile": profile}
+    print(f"{loaded.title}, into {relative(folder)}", flush=True)
+    parameters = {"experiment": relative(experiment), "run_dir": relative(folder), "profile": profile or "none"}
     outcomes = run_notebooks(chosen_notebooks(loaded), parameters, folder, resume=resume)
     return finish(folder, outcomes)
 
@@ -51,9 +51,16 @@ def measure_all(
 
     loaded = load(experiment, profile)
     folder = choose(loaded.name, run_dir, resume)
-    print(passes.plan(loaded), flush=True)
     passes.run_experiment(loaded, folder, resume=resume)
     return finish(folder, ())
+
+
+def plan(experiment: Path, profile: str | None = None) -> str:
+    """What either would do, for a terminal; nothing is started."""
+    from openjev_lab.measure import passes
+    from openjev_lab.measure.experiment import load
+
+    return passes.plan(load(experiment, profile))
 
 
 def choose(name: str, run_dir: Path | None, resume: bool) -> Path:

@@ -115,6 +115,7 @@ def execute(notebook: Path, parameters: Mapping[str, Any], run_dir: Path) -> Out
             cwd=str(notebook.parent),
             progress_bar=False,
             execution_timeout=CELL_TIMEOUT_S,
+            extra_arguments=["--log-level=ERROR"],  # a kernel warns that its loopback sockets are not encrypted
         )
     except DeadKernelError:  # papermill marks every cell completed all the same, so only this tells
         status, error = "dead", "the kernel died before the notebook ended"

@@ -7,7 +7,7 @@ minimum and knows no rungs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from openjev_lab.errors import LabError
@@ -117,3 +117,33 @@ RUNGS: dict[str, Callable[[Geometry, int, int], Row]] = {
     "packed-silu": eight_at_a_time,
     "graph-64": captured,
 }
+
+
+def mix_cost(geometry: Geometry, tokens: Sequence[int], dtype_bytes: int) -> list[dict[str, Any]]:
+    """Least MB and GFLOP of each small op over forwards of these lengths, and of the projections, in falling FLOPs."""
+    from openjev_lab.ops.families import load_family
+
+    calls = {
+        "gdn_input": geometry.linear_layers,
+        "gated_delta": geometry.linear_layers,
+        "gated_norm": geometry.linear_layers,
+        "qk_norm_rope": geometry.full_layers,
+        "attention": geometry.full_layers,
+        "add_rmsnorm": 2 * geometry.layers,
+        "silu_mul": geometry.layers,
+    }
+    found = {
+        "projections": (
+            len(tokens) * geometry.projection_params * dtype_bytes,
+            2 * sum(tokens) * geometry.projection_params,
+        )
+    }
+    for op, number in calls.items():
+        costs = [load_family(op).module.cost(geometry, count, dtype_bytes) for count in tokens]
+        found[op] = (number * sum(cost.bytes for cost in costs), number * sum(cost.flops for cost in costs))
+    total = sum(flops for _, flops in found.values())
+    ordered = sorted(found.items(), key=lambda entry: -entry[1][1])
+    return [
+        {"op": op, "MB": moved / 1e6, "GFLOP": flops / 1e9, "share of FLOPs": f"{flops / total:.1%}"}
+        for op, (moved, flops) in ordered
+    ]

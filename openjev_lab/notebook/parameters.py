@@ -12,8 +12,14 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from openjev_lab import rungs
+from openjev_lab.measure.experiment import Experiment, load
+
 ROOT = Path(__file__).resolve().parents[2]
-BY_HAND = ROOT / "reports" / "by-hand"
+BY_HAND = "by-hand"
+"""As ``run_dir``. Words and not None, because papermill's list of parameters does not know ``str | None``."""
+NO_PROFILE = "none"
+SCRATCH = ROOT / "reports" / BY_HAND
 BY_HAND_REQUESTS = 6
 
 
@@ -24,10 +30,10 @@ class Parameters(BaseModel):
 
     experiment: str
     """The experiment's YAML."""
-    run_dir: str | None
-    """Where the ladder records; None by hand: a scratch folder of this notebook's own, fresh at each start."""
-    profile: str | None = None
-    """A named variation of the experiment."""
+    run_dir: str
+    """Where the ladder records, or ``by-hand``: a scratch folder of this notebook's own, fresh at each start."""
+    profile: str
+    """A named variation of the experiment, or ``none``."""
 
     @model_validator(mode="after")
     def _experiment_is_there(self) -> Self:
@@ -42,7 +48,19 @@ class Parameters(BaseModel):
     @property
     def by_hand(self) -> bool:
         """Whether no run folder was given: then a small sample is measured into scratch."""
-        return self.run_dir is None
+        return self.run_dir == BY_HAND
+
+    def load(self) -> Experiment:
+        """The whole experiment, as its profile has it."""
+        return load(self.experiment_path, None if self.profile == NO_PROFILE else self.profile)
+
+    def folder(self, name: str) -> Path:
+        """The run's folder, or by hand a fresh scratch folder ``reports/by-hand/NAME``."""
+        if not self.by_hand:
+            return ROOT / self.run_dir
+        scratch = SCRATCH / name
+        shutil.rmtree(scratch, ignore_errors=True)
+        return scratch
 
 
 class RungParameters(Parameters):
@@ -54,18 +72,5 @@ class RungParameters(Parameters):
 
     @model_validator(mode="after")
     def _rung_exists(self) -> Self:
-        from openjev_lab import rungs
-
-        names = [rung.name for rung in rungs.LADDER]
-        if self.rung not in names:
-            raise ValueError(f"there is no rung {self.rung!r}; there are {', '.join(names)}")
+        rungs.get(self.rung)  # raises LabError, which is a ValueError, with the names there are
         return self
-
-
-def run_folder(parameters: Parameters, name: str) -> Path:
-    """The run's folder, or by hand a fresh scratch folder ``reports/by-hand/NAME``."""
-    if parameters.run_dir is not None:
-        return ROOT / parameters.run_dir
-    scratch = BY_HAND / name
-    shutil.rmtree(scratch, ignore_errors=True)
-    return scratch

@@ -7,17 +7,15 @@ models, because most cells need no torch.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from openjev_lab import rungs
 from openjev_lab.errors import LabError
 from openjev_lab.measure import passes
-from openjev_lab.measure.experiment import load
 from openjev_lab.notebook import arithmetic, sources
 from openjev_lab.notebook.by_hand import sample
-from openjev_lab.notebook.parameters import ROOT, RungParameters, run_folder
-from openjev_lab.notebook.show import Text, table
+from openjev_lab.notebook.parameters import ROOT, RungParameters
+from openjev_lab.notebook.show import Text, cell, table
 from openjev_lab.notebook.verdict import judge
 
 if TYPE_CHECKING:
@@ -29,9 +27,9 @@ class RungNotebook:
     """One rung in one run folder."""
 
     def __init__(self, parameters: RungParameters) -> None:
-        self.rung = next(rung for rung in rungs.LADDER if rung.name == parameters.rung)
-        self.folder = run_folder(parameters, parameters.rung)
-        whole = load(parameters.experiment_path, parameters.profile)
+        self.rung = rungs.get(parameters.rung)
+        self.folder = parameters.folder(parameters.rung)
+        whole = parameters.load()
         found = [arm for arm in whole.arms if arm.rung == parameters.rung]
         if not found:
             raise LabError(f"experiment {whole.name} does not measure rung {parameters.rung}")
@@ -40,6 +38,7 @@ class RungNotebook:
         if parameters.by_hand:
             whole = sample(whole, self.arms, parameters.sample_requests, self.folder)
         self.experiment = whole
+        passes.open_run(self.folder, self.experiment, resume=True).close()  # makes the requests, or checks those there
 
     def __repr__(self) -> str:
         shown = self.folder.relative_to(ROOT) if self.folder.is_relative_to(ROOT) else self.folder
@@ -47,9 +46,16 @@ class RungNotebook:
 
     def change(self) -> Text:
         """The rung as data, and what it is expected to do."""
-        told = {key: value for key, value in asdict(self.rung).items() if key != "hypothesis"}
-        rows = [{"what": key, "value": str(value)} for key, value in told.items()]
-        return Text(f"{self.rung.hypothesis}\n\n{table(rows)}")
+        rung = self.rung
+        ((what, change),) = rung.change.items()
+        told = {
+            "rung": rung.name,
+            "below": rung.base or "nothing",
+            "changes": what,
+            "to": change,
+            "same bits": rung.exact,
+        }
+        return Text(f"{rung.hypothesis}\n\n{table([{'': key, 'value': cell(value)} for key, value in told.items()])}")
 
     def code(self) -> Text:
         """The code of this rung, as a difference from the one below where it replaces some."""
@@ -69,7 +75,7 @@ class RungNotebook:
         """This rung and the one below on a few requests, in this process; raises LabError where a promise is broken."""
         from openjev_lab.notebook import checks
 
-        return checks.scores(self.rung, self.experiment)
+        return checks.scores(self.rung, self.experiment, self.folder)
 
     def measure(self) -> Text:
         """Measure what is missing of this rung and of the one below; raises LabError if one of them broke."""

@@ -21,27 +21,28 @@ def changed(rung: rungs.Rung, device: str) -> Text:
     if rung.kind == "hf-raw":
         return code(definition(PACKAGE / "hf.py", "RawHF"))
     if rung.kind == "hf-merged":
-        return diff(definition(PACKAGE / "hf.py", "RawHF"), definition(PACKAGE / "hf.py", "MergedHF"), "RawHF", "MergedHF")
-    swapped = changed_ops(rung, device)
-    if swapped and rung.base is not None:
-        return Text("\n\n".join(_variants(op, before, after) for op, (before, after) in swapped.items()))
+        return diff(
+            definition(PACKAGE / "hf.py", "RawHF"), definition(PACKAGE / "hf.py", "MergedHF"), "RawHF", "MergedHF"
+        )
+    if "ops" in rung.change:
+        swapped = changed_ops(rung, device)
+        return Text("\n\n".join(_variants(op, before or "", after) for op, (before, after) in swapped.items()))
     return code(definition(PACKAGE / "forward.py", "plan"))
 
 
-def changed_ops(rung: rungs.Rung, device: str) -> dict[str, tuple[str, str]]:
-    """Op -> (variant of the rung below, variant of this one) where they differ; {} where the one below has no ops."""
-    if rung.base is None:
-        return {}
-    below, own = (rungs.resolve(name).ops_on(device) for name in (rung.base, rung.name))
-    return {op: (below[op], own[op]) for op in own if op in below and below[op] != own[op]}
+def changed_ops(rung: rungs.Rung, device: str) -> dict[str, tuple[str | None, str]]:
+    """Op -> (variant of the rung below, variant of this one) where they differ; None where the one below has no ops."""
+    below = rungs.resolve(rung.base, device).ops if rung.base else {}
+    own = rungs.resolve(rung.name, device).ops
+    return {op: (below.get(op), name) for op, name in own.items() if below.get(op) != name}
 
 
 def _variants(op: str, before: str, after: str) -> str:
     from openjev_lab.ops.families import load_family
 
     family = load_family(op)
-    texts = [family.variant(name).path.read_text() for name in (before, after)]
-    return f"**{op}**\n\n{diff(*texts, f'{op}/{before}', f'{op}/{after}').markdown}"
+    old, new = (family.variant(name).path.read_text() for name in (before, after))
+    return f"**{op}**\n\n{diff(old, new, f'{op}/{before}', f'{op}/{after}').markdown}"
 
 
 def definition(path: Path, name: str) -> str:
