@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from openjev_lab.errors import LabError
@@ -107,19 +107,28 @@ def is_text(text: str) -> bool:
 
 def _find(value: Any, wanted: Callable[[Any], bool]) -> tuple[Any, ...] | None:
     """The path to the first key or value that is ``wanted``; a key's own path ends with the key."""
-    stack: list[tuple[Any, tuple[Any, ...]]] = [(value, ())]
-    while stack:
-        item, path = stack.pop()
-        if wanted(item):
-            return path
-        if isinstance(item, dict):
-            for key in item:
-                if wanted(key):
-                    return (*path, key)
-            stack.extend((child, (*path, key)) for key, child in reversed(item.items()))
-        elif isinstance(item, list):
-            stack.extend((item[index], (*path, index)) for index in range(len(item) - 1, -1, -1))
+    if wanted(value):
+        return ()
+    path: list[Any] = []
+    levels = [_members(value)]  # one path and one iterator a level: a wide array deep down must not cost a path an item
+    while levels:
+        for key, item in levels[-1]:
+            if wanted(key) or wanted(item):
+                return (*path, key)
+            if isinstance(item, dict | list):
+                path.append(key)
+                levels.append(_members(item))
+                break
+        else:
+            levels.pop()
+            del path[-1:]
     return None
+
+
+def _members(item: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(item, dict):
+        return iter(item.items())
+    return iter(enumerate(item)) if isinstance(item, list) else iter(())
 
 
 def kind_of(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -70,6 +71,16 @@ def test_bad_bytes_are_refused_with_where_they_are(body, where, message):
         parse_json(body)
     assert caught.value.where == where
     str(caught.value).encode("utf-8")
+
+
+def test_looking_for_half_a_pair_costs_no_path_for_every_item_of_a_deep_array():
+    body = b'{"a": "\\u0041", "state": ' + b"[" * 800 + b"0," * 20_000 + b"0" + b"]" * 800 + b"}"
+    tracemalloc.start()
+    try:
+        parse_json(body)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_whole_surrogate_pairs_and_escapes_are_text():
