@@ -199,6 +199,7 @@ class TokenGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != "/health":
             scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+            given = given.lstrip(b" ")  # RFC 9110: one space or more
             if not (hmac.compare_digest(given, self._token) and scheme.lower() == b"bearer"):
                 detail = {"detail": "a bearer token is needed: send the header 'Authorization: Bearer TOKEN'"}
                 headers = {"www-authenticate": "Bearer"}

@@ -76,6 +76,8 @@ def decompress(body: bytes, encoding: str) -> bytes:
         raise _too_large()
     if not unfolder.eof:
         raise BodyRefused(400, f"the {encoding} body is cut short; send all of it")
+    if unfolder.unused_data:
+        raise BodyRefused(400, f"the {encoding} body goes on after its end; send one {encoding} stream and no more")
     return whole
 
 

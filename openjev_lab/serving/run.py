@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 from openjev_lab.errors import LabError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     import uvicorn
     from fastapi import FastAPI
 
@@ -81,6 +83,8 @@ def serve(
     Raises ``LabError`` for settings that can't be served and for an arm that can't be loaded.
     """
     settings = Settings(host, port, queue, token, null_endpoint, parent_pid)
+    if threads is not None and threads < 1:
+        raise LabError(f"--threads is how many CPU threads a forward may use, 1 or more; got {threads}")
 
     def load() -> tuple[Arm, Prompter]:
         from openjev_lab.rungs import load_arm
@@ -109,7 +113,7 @@ def serve_arm(load: Callable[[], tuple[Arm, Prompter]], settings: Settings) -> N
 
     worker = Worker(load, queue=settings.queue, on_up=on_up)
     server = _server(create_app(worker, token=settings.token, null_endpoint=settings.null_endpoint))
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises what it caught again once it has drained
+    for number in (signal.SIGINT, signal.SIGTERM):  # before and after uvicorn takes them
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     if settings.parent_pid is not None:
         threading.Thread(target=_end_without, args=(settings.parent_pid,), name="parent", daemon=True).start()
@@ -125,6 +129,11 @@ def _server(app: FastAPI) -> uvicorn.Server:
     """One process, quiet, with nothing between the socket and the application."""
     import uvicorn
 
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            self.force_exit = self.should_exit  # uvicorn's own would let a second SIGTERM wait, too
+            self.should_exit = True
+
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -136,7 +145,7 @@ def _server(app: FastAPI) -> uvicorn.Server:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=DRAIN_S,
     )
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def is_loopback(host: str) -> bool:

@@ -7,6 +7,7 @@ Admission is bounded: ``queue`` requests may wait (in whichever step) beside the
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import math
 import threading
@@ -158,7 +159,7 @@ class Worker:
         with self._wake:
             if not job.future.cancelled():
                 job.prepared = prepared
-                self._waiting.append(job)
+                bisect.insort(self._waiting, job, key=lambda waiting: waiting.admitted_ns)  # not in order of prepare
                 self._wake.notify()
 
     def _run(self) -> None:

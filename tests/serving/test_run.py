@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from openjev_lab.errors import LabError
-from openjev_lab.serving.run import Settings, bind, is_loopback
+from openjev_lab.serving.run import Settings, bind, is_loopback, serve
 
 NOUL = {"type": "noul", "instructions": "?"}
 REQUEST = {"state": "s", "questions": {"q": NOUL}}
@@ -74,6 +74,21 @@ def test_a_signal_lets_admitted_requests_finish(number):
         assert process.wait(5) == 0
         with pytest.raises(httpx.ConnectError):
             httpx.post(url, json=REQUEST)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_what_was_admitted(number):
+    questions = {str(index): {**NOUL, "instructions": str(index)} for index in range(40)}
+    with served(forward_s=0.5) as process:
+        host, port = ready(process)["url"].removeprefix("http://").split(":")
+        body = json.dumps({**REQUEST, "questions": questions}).encode()
+        with socket.create_connection((host, int(port))) as wire:
+            wire.sendall(b"POST /v1/systemone HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+            time.sleep(0.8)
+            for _ in range(2):
+                process.send_signal(number)
+                time.sleep(0.5)
+            assert process.wait(8) == 0
 
 
 def test_a_signal_while_loading_ends_at_once():
@@ -139,6 +154,11 @@ def test_loopback_wants_none(host):
 def test_a_token_that_no_header_can_carry_is_refused(token):
     with pytest.raises(LabError, match="--token must be"):
         Settings(token=token)
+
+
+def test_no_thread_at_all_is_refused():
+    with pytest.raises(LabError, match="--threads.* 1 or more; got 0"):
+        serve("packed-silu", "nowhere", threads=0)
 
 
 def test_a_negative_queue_is_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 
 import pytest
@@ -191,6 +192,28 @@ def test_a_long_prepare_does_not_hold_up_a_short_one(live, monkeypatch):
     live.until(lambda: states(live) == ["short"])
     live.arm.open.set()
     assert long.result().status_code == 200
+
+
+def test_a_long_prepare_keeps_its_place_before_what_came_later(live, monkeypatch):
+    encode, prepared = FakePrompter.encode, threading.Event()
+
+    def slow(self: FakePrompter, prompt: str) -> list[int]:
+        assert "long" not in prompt or prepared.wait(10)
+        return encode(self, prompt)
+
+    monkeypatch.setattr(FakePrompter, "encode", slow)
+    live.arm.open.clear()
+    asked = [live.ask_aside("first")]
+    live.until(lambda: states(live) == ["first"])
+    for count, state in enumerate(("long", "short"), 2):
+        asked.append(live.ask_aside(state))
+        live.until(lambda count=count: live.worker.admitted == count)
+    live.until(lambda: live.worker.waiting == 1)
+    prepared.set()
+    live.until(lambda: live.worker.waiting == 2)
+    live.arm.open.set()
+    assert [one.result().status_code for one in asked] == [200] * 3
+    assert states(live) == ["first", "long", "short"]
 
 
 @pytest.mark.parametrize("error", [LabError("no such checkpoint"), RuntimeError("out of memory")])
