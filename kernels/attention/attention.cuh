@@ -135,6 +135,15 @@ __device__ __forceinline__ void clear_rows(unsigned v_tile, int first_row, int t
   barrier_wait<128>(barrier);
 }
 
+// A tile of keys or values of a head, in four column groups.
+__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap* map, int kv_head, int first_key,
+                                          unsigned barrier) {
+  barrier_expect(barrier, TILE_BYTES);
+  for (int group = 0; group < 4; ++group) {
+    copy_box(tile + group * TILE_GROUP, map, group * 64, kv_head, first_key, barrier);
+  }
+}
+
 // This lane's 8 gates of each of eight rows of the block.
 __device__ __forceinline__ void load_gates(uint4 (&gates)[8], const bf16* qkv, int first_row, int first_token,
                                            int kv_head, int tokens, int lane) {
@@ -162,7 +171,10 @@ __device__ __forceinline__ void attend(const TensorMap& q_map, const TensorMap& 
   int key_tiles = last_token / KEYS + 1;
   int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
 
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 256) {
+    prefetch_map(&q_map);
+    prefetch_map(&k_map);
+    prefetch_map(&v_map);
     barrier_init(q_full, 1);
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(k_full + 8 * stage, 1);
@@ -185,15 +197,9 @@ __device__ __forceinline__ void attend(const TensorMap& q_map, const TensorMap& 
         int stage = i % STAGES, first_key = (key_tiles - 1 - i) * KEYS;
         unsigned parity = (i / STAGES - 1) & 1;
         if (i >= STAGES) barrier_wait_parity(k_empty + 8 * stage, parity);
-        barrier_expect(k_full + 8 * stage, TILE_BYTES);
-        for (int group = 0; group < 4; ++group) {
-          copy_box(k_at + stage * TILE_BYTES + group * TILE_GROUP, &k_map, group * 64, kv_head, first_key, k_full + 8 * stage);
-        }
+        load_tile(k_at + stage * TILE_BYTES, &k_map, kv_head, first_key, k_full + 8 * stage);
         if (i >= STAGES) barrier_wait_parity(v_empty + 8 * stage, parity);
-        barrier_expect(v_full + 8 * stage, TILE_BYTES);
-        for (int group = 0; group < 4; ++group) {
-          copy_box(v_at + stage * TILE_BYTES + group * TILE_GROUP, &v_map, group * 64, kv_head, first_key, v_full + 8 * stage);
-        }
+        load_tile(v_at + stage * TILE_BYTES, &v_map, kv_head, first_key, v_full + 8 * stage);
       }
     }
     return;

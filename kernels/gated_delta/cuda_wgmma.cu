@@ -13,8 +13,9 @@
 // the decays are float32; the inverse's other blocks are TF32 products. X', P, R, V' and the copy of S that enters a
 // product are BF16, S itself float32.
 //
-// Bound: the chain. A link is 5 products, 1,024 tensor-core cycles for 64 value columns, and reads 57 KB of shared
-// operands, the larger part of them once for both blocks of a cluster.
+// Bound: the chain. A link is 5 products, 1,024 tensor-core cycles for 64 value columns, and as long again goes into
+// converting one product's result into the next one's operand (1,900 cycles measured); it reads 57 KB of operands, the
+// larger part of them once for both blocks of a cluster.
 //
 //@ arch: sm_90a
 //@ dtype: bfloat16
@@ -64,16 +65,15 @@ __device__ __forceinline__ uint2 four_pairs(const float* q_dot_k, float row_log2
   return make_uint2(to_bf16x2(x, y), to_bf16x2(z, w));
 }
 
-// Writes P for this value head straight to its swizzled tile in memory, four rows a round; a lane keeps its columns.
-// Warps that have less of the inverse to do take more of the 16 rounds.
-__device__ __forceinline__ void write_pairs(const float* q_dot_k, const float* decay_log2, bf16* tile, int warp,
+// Writes every other four rows of P, from row 4 `first` on, straight to its swizzled tile in memory; a lane keeps its
+// columns.
+__device__ __forceinline__ void write_pairs(const float* q_dot_k, const float* decay_log2, bf16* tile, int first,
                                             int lane) {
-  int from = warp == 3 ? 8 : warp == 2 ? 2 : 0, to = warp == 3 ? 16 : warp == 2 ? 8 : warp == 1 ? 2 : 0;
   int j = lane % 8 * 4;
   float4 left_log2 = *reinterpret_cast<const float4*>(decay_log2 + j);
   float4 right_log2 = *reinterpret_cast<const float4*>(decay_log2 + j + 32);
   char* out = reinterpret_cast<char*>(tile) + lane % 2 * 8;
-  for (int round = from; round < to; ++round) {
+  for (int round = first; round < 16; round += 2) {
     int i = round * 4 + lane / 8;
     float row_log2 = decay_log2[i];
     *reinterpret_cast<uint2*>(out + swizzled(i, j / 8)) = four_pairs(q_dot_k, row_log2, left_log2, i, j);
@@ -82,24 +82,22 @@ __device__ __forceinline__ void write_pairs(const float* q_dot_k, const float* d
   }
 }
 
-// (I + A)^-1 of the 16 x 16 diagonal block `block` by substitution in float32, one column a lane (both half-warps
-// do the same). `work` holds the block's A transposed; the inverse goes to `inverted`.
+// (I + A)^-1 of two 16 x 16 diagonal blocks by substitution in float32: a half-warp a block, a lane a column. `work`
+// takes the block's A transposed, `inverted` the inverse.
 __device__ __forceinline__ void invert_diagonal(const float* k_dot_k, const float* decay_log2, const float* beta,
                                                 int block, float* work, float* inverted, int lane) {
-  int row = lane % 16, first = lane / 16 * 8, i = block * 16 + row;
+  int column = lane % 16, i = block * 16 + column;
 #pragma unroll
-  for (int four = 0; four < 8; four += 4) {
-    int k = first + four, j = block * 16 + k;
-    float4 dot = *reinterpret_cast<const float4*>(k_dot_k + i * DOT_ROW + j);
-    float4 column_log2 = *reinterpret_cast<const float4*>(decay_log2 + j);
-    float* out = work + k * 20 + row;
-    out[0] = k < row ? beta[i] * dot.x * exp2_fast(decay_log2[i] - column_log2.x) : 0.f;
-    out[20] = k + 1 < row ? beta[i] * dot.y * exp2_fast(decay_log2[i] - column_log2.y) : 0.f;
-    out[40] = k + 2 < row ? beta[i] * dot.z * exp2_fast(decay_log2[i] - column_log2.z) : 0.f;
-    out[60] = k + 3 < row ? beta[i] * dot.w * exp2_fast(decay_log2[i] - column_log2.w) : 0.f;
+  for (int k = 0; k < 16; k += 4) {  // first this lane's row of A
+    float4 dot = *reinterpret_cast<const float4*>(k_dot_k + i * DOT_ROW + block * 16 + k);
+    float4 column_log2 = *reinterpret_cast<const float4*>(decay_log2 + block * 16 + k);
+    float* out = work + k * 20 + column;
+    out[0] = k < column ? beta[i] * dot.x * exp2_fast(decay_log2[i] - column_log2.x) : 0.f;
+    out[20] = k + 1 < column ? beta[i] * dot.y * exp2_fast(decay_log2[i] - column_log2.y) : 0.f;
+    out[40] = k + 2 < column ? beta[i] * dot.z * exp2_fast(decay_log2[i] - column_log2.z) : 0.f;
+    out[60] = k + 3 < column ? beta[i] * dot.w * exp2_fast(decay_log2[i] - column_log2.w) : 0.f;
   }
   __syncwarp();
-  int column = lane % 16;
   float x[16];
 #pragma unroll
   for (int r = 0; r < 16; ++r) x[r] = r == column ? 1.f : 0.f;
@@ -114,10 +112,8 @@ __device__ __forceinline__ void invert_diagonal(const float* k_dot_k, const floa
       x[r + 3] -= a.w * x[k];
     }
   }
-  if (lane < 16) {
 #pragma unroll
-    for (int r = 0; r < 16; ++r) inverted[r * BLOCK_ROW + column] = x[r];
-  }
+  for (int r = 0; r < 16; ++r) inverted[r * BLOCK_ROW + column] = x[r];
 }
 
 extern "C" __global__ void __launch_bounds__(128 * RATIO, 2)
@@ -205,33 +201,39 @@ gdn_prepare(const bf16* __restrict__ q, const bf16* __restrict__ k, const float*
   }
   __syncthreads();
 
-  invert_diagonal(k_dot_k, decay_log2, beta, warp, work + warp * 320, inverted + warp * 16 * BLOCK_ROW, lane);
+  // Roles turn from head to head, or all heads' longest would share one of the multiprocessor's four schedulers.
+  int role = (warp + group) % 4;
+  if (role < 2) {
+    int block = role * 2 + lane / 16;
+    invert_diagonal(k_dot_k, decay_log2, beta, block, work + block * 320, inverted + block * 16 * BLOCK_ROW, lane);
+  } else {
+    write_pairs(q_dot_k, decay_log2, pairs + tile * TILE, role - 2, lane);
+  }
   barrier_wait<128>(1 + group);
-  write_pairs(q_dot_k, decay_log2, pairs + tile * TILE, warp, lane);
 
-  // Warp w holds Y = X^T of block column w: y[d] is block (w + d, w) of X, transposed, as accumulator fragments.
-  // Block columns do not depend on each other: X_ij = -X_ii sum over k of A_ik X_kj.
+  // Role j holds Y = X^T of block column j: y[d] is block (j + d, j) of X, transposed, as accumulator fragments. Block
+  // columns do not depend on each other: X_ij = -X_ii sum over k of A_ik X_kj.
   float y[4][2][4];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      y[0][half][e] = inverted[(warp * 16 + half * 8 + 2 * in_quad + e % 2) * BLOCK_ROW + quad + e / 2 * 8];
+      y[0][half][e] = inverted[(role * 16 + half * 8 + 2 * in_quad + e % 2) * BLOCK_ROW + quad + e / 2 * 8];
     }
   }
 #pragma unroll
   for (int d = 1; d < 4; ++d) {
-    if (warp + d < 4) {
+    if (role + d < 4) {
       float sum[2][4] = {};
 #pragma unroll
       for (int inner = 0; inner < d; ++inner) {
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
-          int column = (warp + inner) * 16 + step * 8 + 2 * in_quad;
+          int column = (role + inner) * 16 + step * 8 + 2 * in_quad;
           float2 column_log2 = *reinterpret_cast<const float2*>(decay_log2 + column);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            int row = (warp + d) * 16 + half * 8 + quad;
+            int row = (role + d) * 16 + half * 8 + quad;
             float2 dot = *reinterpret_cast<const float2*>(k_dot_k + row * DOT_ROW + column);
             float a_even = beta[row] * dot.x * exp2_fast(decay_log2[row] - column_log2.x);
             float a_odd = beta[row] * dot.y * exp2_fast(decay_log2[row] - column_log2.y);
@@ -244,7 +246,7 @@ gdn_prepare(const bf16* __restrict__ q, const bf16* __restrict__ k, const float*
       for (int step = 0; step < 2; ++step) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          float2 x = *reinterpret_cast<const float2*>(inverted + ((warp + d) * 16 + half * 8 + quad) * BLOCK_ROW +
+          float2 x = *reinterpret_cast<const float2*>(inverted + ((role + d) * 16 + half * 8 + quad) * BLOCK_ROW +
                                                       step * 8 + 2 * in_quad);
           mma_tf32(block[half], sum[step], x.x, x.y);
         }
@@ -257,14 +259,14 @@ gdn_prepare(const bf16* __restrict__ q, const bf16* __restrict__ k, const float*
     }
   }
 
-  // X' = X diag(beta): row i of the tile, columns 16 w .. 16 w + 15, transposed back by stmatrix.
-  float beta_low = beta[warp * 16 + quad], beta_high = beta[warp * 16 + quad + 8];
+  // X' = X diag(beta): row i of the tile, columns 16 j .. 16 j + 15, transposed back by stmatrix.
+  float beta_low = beta[role * 16 + quad], beta_high = beta[role * 16 + quad + 8];
   unsigned tile_address = shared_address(staging);
 #pragma unroll
   for (int d = 0; d < 4; ++d) {
-    int row_block = (warp + d) % 4;
+    int row_block = (role + d) % 4;
     unsigned m[4] = {0, 0, 0, 0};
-    if (warp + d < 4) {
+    if (role + d < 4) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         m[half * 2] = to_bf16x2(y[d][half][0] * beta_low, y[d][half][1] * beta_low);
@@ -272,7 +274,7 @@ gdn_prepare(const bf16* __restrict__ q, const bf16* __restrict__ k, const float*
       }
     }
     unsigned row = row_block * 16 + (lane / 16) * 8 + lane % 8;
-    store_matrix_x4_transposed(tile_address + swizzled(row, warp * 2 + lane / 8 % 2), m[0], m[1], m[2], m[3]);
+    store_matrix_x4_transposed(tile_address + swizzled(row, role * 2 + lane / 8 % 2), m[0], m[1], m[2], m[3]);
   }
   barrier_wait<128>(1 + group);
   uint4* out = reinterpret_cast<uint4*>(inverse + tile * TILE);
@@ -436,9 +438,8 @@ gdn_chain(const __grid_constant__ TensorMap k_map, const __grid_constant__ Tenso
     wgmma_wait<0>();
     pin(product);
 
-    // Between iterations no product is pending, which the compiler's view of a loop needs; within one, a product is
-    // always in the tensor cores while the warps convert the result of the one before it. S has its decay by the
-    // chunk at hand already.
+    // Between iterations no product is pending, which the compiler's view of a loop needs. S has its decay by the chunk
+    // at hand already.
     for (int chunk = 0; chunk < chunks; ++chunk) {
       int stage = chunk % STAGES, next_stage = (chunk + 1) % STAGES, valid = tokens - chunk * CHUNK;
       unsigned at = base + stage * STAGE_PITCH, next = base + next_stage * STAGE_PITCH;
@@ -521,6 +522,7 @@ gdn_chain(const __grid_constant__ TensorMap k_map, const __grid_constant__ Tenso
       load_chunk(v, decay, state_decay, next, warp, lane);
       wgmma_wait<1>();
       pin(o);
+      __syncwarp();  // every lane has read its decays
       if (lane == 0) {
         barrier_arrive(empty + 8 * stage);
         barrier_arrive_at(empty + 8 * stage, rank ^ 1);

@@ -59,7 +59,7 @@ __device__ __forceinline__ void store_matrix_x4_transposed(unsigned row, unsigne
 
 // c += a b, a 16 x 16 (row major fragment), b 16 x 8, BF16 in, float32 accumulated.
 __device__ __forceinline__ void mma_bf16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm volatile(
+  asm(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -75,7 +75,7 @@ __device__ __forceinline__ unsigned to_tf32(float x) {
 // c += a b, a 16 x 8, b 8 x 8, TF32 operands. The contraction index may be numbered at will as long as a and b agree:
 // slot t is column 2t and slot t + 4 column 2t + 1 here, so that an accumulator is an `a` operand as it stands.
 __device__ __forceinline__ void mma_tf32(float (&c)[4], const float (&a)[4], float b_even, float b_odd) {
-  asm volatile(
+  asm(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])

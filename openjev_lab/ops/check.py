@@ -86,10 +86,10 @@ def check(
     errors: dict[str, float] = {}
     faults: list[str] = []
     for name, field in family.module.OUTPUTS.items():
-        rows = tokens if field.per_token else io[name].shape[0]
-        errors[name] = row_error(io[name][:rows], wanted[name])
+        found, right = (io[name][:tokens], wanted[name]) if field.per_token else (io[name][None], wanted[name][None])
+        errors[name] = row_error(found, right)
         if not errors[name] <= tolerance:
-            faults.append(_describe(name, io[name][:rows], errors[name], tolerance))
+            faults.append(_describe(name, found, errors[name], tolerance))
     faults += _disturbed(family.module.INPUTS, family.module.OUTPUTS, before, io, tokens)
     return Verdict(
         family.name, variant.name, geometry.name, tokens, device, dtype, case, seed, errors, tolerance, tuple(faults)

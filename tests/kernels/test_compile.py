@@ -13,7 +13,7 @@ from openjev_lab.ops import directives
 from openjev_lab.ops.families import KERNELS
 
 SOURCES = {f"{path.parent.name}/{path.stem}": path for path in sorted(KERNELS.glob("*/*.cu"))}
-GEOMETRIES = ("27b", "9b", "2b", "tiny")  # 4b has the heads of 9b
+GEOMETRIES = ("27b", "2b", "tiny")
 REGISTERS = 65536
 """32-bit registers of a multiprocessor (CUDA C++ Programming Guide, compute capabilities 8.0 and 9.0)."""
 GRANULE = 8
