@@ -96,7 +96,7 @@ def _parity(base: str | None, chosen: str) -> Section:
         "one arm answers with at least 0.5 and the other does not. Bit for bit: every score is the same float64.",
         charts=("parity",),
         tables=("parity",),
-        rows=f"{chosen}; probability and score of arm and base joined on request_id",
+        rows=f"{chosen}; probabilities and scores of arm and base joined on request_id and place in the list",
     )
 
 

@@ -145,6 +145,11 @@ def _by_base(compared: pl.DataFrame) -> pl.DataFrame:
     return compared.with_columns(pl.col("against").replace_strict(GROUPS).alias("group"))
 
 
+def _unbroken_limits(gates: pl.DataFrame) -> pl.DataFrame:
+    """Limits on one line: "at most 0.001" with spaces that do not break."""
+    return gates.with_columns(pl.col("limit", "base").str.replace_all(" ", "\u00a0"))
+
+
 def _with_outcome(ladder: pl.DataFrame) -> pl.DataFrame:
     """Status and reason in one cell: "skipped: CUDA graphs need a CUDA device"."""
     told = pl.concat_str("status", pl.lit(": "), "reason")
@@ -195,6 +200,7 @@ def _passes_aside(published: pl.DataFrame) -> pl.DataFrame:
 
 SHAPES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "accuracy": _groups_aside,
+    "gates_declared": _unbroken_limits,
     "ladder": _with_outcome,
     "parity": _by_base,
     "published": _passes_aside,

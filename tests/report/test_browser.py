@@ -1,8 +1,13 @@
-"""report.html in a real browser, from file://, alone in its folder and with the network off: every chart is drawn."""
+"""report.html in a real browser, from file://, alone in its folder and with the network off: every chart is drawn.
+
+The page of a synthetic run, made here, and that of every run committed under reports/.
+"""
 
 import json
 import os
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -46,13 +51,22 @@ def browser(tmp_path_factory):
     session.quit()
 
 
-@pytest.fixture(scope="module")
-def opened(browser, rendered, tmp_path_factory):
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def committed() -> list[str]:
+    """Pages of committed runs, from the project's root; none in a copy without its history."""
+    command = ["git", "ls-files", "--", f"reports/*/{render.REPORT}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split()
+
+
+@pytest.fixture(scope="module", params=["synthetic", *committed()])
+def opened(browser, rendered, tmp_path_factory, request):
     """The page, open and drawn; no file lies beside it."""
     from selenium.webdriver.support.ui import WebDriverWait
 
     page = tmp_path_factory.mktemp("alone") / render.REPORT
-    shutil.copy(rendered / render.REPORT, page)
+    shutil.copy(rendered / render.REPORT if request.param == "synthetic" else ROOT / request.param, page)
     browser.get("about:blank")
     for log in ("browser", "performance"):
         browser.get_log(log)  # reading empties it: what chromium did for itself at its start goes
