@@ -11,12 +11,11 @@ from collections import Counter
 from pathlib import Path
 
 import fake_run
-import pytest
 
 from openjev_lab.evidence import read
 from openjev_lab.measure import passes
 
-KILLS = 6
+KILLS = 8
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
@@ -30,9 +29,8 @@ def lines(folder: Path) -> list[bytes]:
     return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_killed_again_and_again(tmp_path: Path, seed: int) -> None:
-    rng, folder = random.Random(seed), tmp_path / "run"
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    rng, folder = random.Random(1), tmp_path / "run"
     kills = 0
     while kills < KILLS:
         before = lines(folder)
