@@ -33,7 +33,7 @@ def table(rows: Sequence[Mapping[str, Any]], *, data: Mapping[str, Any] | None =
     """A Markdown table of dicts that share their keys; numbers on the right, None as an empty cell."""
     columns = list(rows[0])
     cells = [[cell(row[column]) for column in columns] for row in rows]
-    numeric = [all(isinstance(row[column], int | float | None) for row in rows) for column in columns]
+    numeric = [all(is_number(row[column]) for row in rows) for column in columns]
     widths = [max(len(column), *(len(line[i]) for line in cells)) for i, column in enumerate(columns)]
     rule = [("-" * (width - 1) + ":") if right else "-" * width for width, right in zip(widths, numeric, strict=True)]
     lines = [columns, rule, *cells]
@@ -45,6 +45,11 @@ def table(rows: Sequence[Mapping[str, Any]], *, data: Mapping[str, Any] | None =
         for line in lines
     ]
     return Text("\n".join("| " + " | ".join(line) + " |" for line in padded), data)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value stands on the right: a number, or none where a number could be."""
+    return isinstance(value, int | float | None) and not isinstance(value, bool)
 
 
 def cell(value: Any) -> str:
