@@ -20,10 +20,11 @@ from torch import Tensor
 
 import openjev_lab
 from openjev_lab.errors import LabError
-from openjev_lab.forward import BUFFERS, OPS, FullLayer, Layer, LinearLayer, PlannedStep, Weights, plan
-from openjev_lab.geometry import LINEAR, Geometry
-from openjev_lab.ops.contract import new, torch_dtype
+from openjev_lab.forward import BUFFERS, OPS, PlannedStep, plan
+from openjev_lab.geometry import Geometry
+from openjev_lab.ops.contract import new
 from openjev_lab.ops.families import KERNELS, select_all
+from openjev_lab.packing import pack
 
 ROW_STEP = 256
 """Buffers have a multiple of this many rows, so that slowly growing requests do not make the plan anew each time."""
@@ -162,56 +163,3 @@ def _fill_rotary(geometry: Geometry, cos: Tensor, sin: Tensor) -> None:
     angles = torch.arange(len(cos), dtype=torch.float32, device=cos.device)[:, None] * frequencies
     cos.copy_(angles.cos())
     sin.copy_(angles.sin())
-
-
-def pack(
-    geometry: Geometry,
-    tensors: MutableMapping[str, Tensor],
-    head_weight: Tensor,
-    head_bias: float,
-    *,
-    device: str,
-    dtype: str,
-) -> Weights:
-    """Weights as the forward multiplies them; empties ``tensors``. Raises ``LabError`` for one missing or left over."""
-    kind = torch_dtype(dtype)
-
-    def take(name: str, as_dtype: torch.dtype = kind) -> Tensor:
-        if name not in tensors:
-            raise LabError(f"the weights lack {name!r}, which a {geometry.name} model has")
-        return tensors.pop(name).to(device=device, dtype=as_dtype).contiguous()
-
-    def joined(prefix: str, *names: str) -> Tensor:
-        return torch.cat([take(f"{prefix}.{name}.weight") for name in names])
-
-    def linear(prefix: str) -> LinearLayer:
-        conv = take(f"{prefix}.conv1d.weight").squeeze(1)
-        decay = (take(f"{prefix}.dt_bias", torch.float32), take(f"{prefix}.A_log", torch.float32))
-        packed = joined(prefix, "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
-        norm = take(f"{prefix}.norm.weight", torch.float32)
-        return LinearLayer(packed, conv, *decay, norm, take(f"{prefix}.out_proj.weight"))
-
-    def full(prefix: str) -> FullLayer:
-        norms = take(f"{prefix}.q_norm.weight"), take(f"{prefix}.k_norm.weight")
-        return FullLayer(joined(prefix, "q_proj", "k_proj", "v_proj"), *norms, take(f"{prefix}.o_proj.weight"))
-
-    def layer(index: int, kind: str) -> Layer:
-        prefix = f"layers.{index}"
-        return Layer(
-            take(f"{prefix}.input_layernorm.weight"),
-            linear(f"{prefix}.linear_attn") if kind == LINEAR else full(f"{prefix}.self_attn"),
-            take(f"{prefix}.post_attention_layernorm.weight"),
-            joined(f"{prefix}.mlp", "gate_proj", "up_proj"),
-            take(f"{prefix}.mlp.down_proj.weight"),
-        )
-
-    found = Weights(
-        take("embed_tokens.weight"),
-        tuple(layer(index, kind) for index, kind in enumerate(geometry.layer_types)),
-        take("norm.weight"),
-        head_weight.to(device=device, dtype=torch.float32).contiguous(),
-        torch.tensor([head_bias], dtype=torch.float32, device=device),
-    )
-    if tensors:
-        raise LabError(f"the weights hold {', '.join(sorted(tensors)[:3])}, which a {geometry.name} model has not")
-    return found

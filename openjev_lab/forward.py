@@ -98,7 +98,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Packed for the GEMMs (``engine.pack``)."""
+    """Packed for the GEMMs (``packing``)."""
 
     embedding: Tensor
     layers: tuple[Layer, ...]

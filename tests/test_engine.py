@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from openjev_lab import rungs
-from openjev_lab.engine import ROW_STEP, Engine, pack
+from openjev_lab.engine import ROW_STEP, Engine
 from openjev_lab.errors import LabError
 from openjev_lab.forward import OPS
 from openjev_lab.geometry import KNOWN, Geometry
@@ -152,28 +152,6 @@ def test_plain_torch_serves_bfloat16_too(engine: Engine) -> None:
     for found, wanted in zip([*ours, last], [*exact, exact_last], strict=True):
         assert found.dtype == torch.bfloat16
         assert (found - wanted).norm() < 0.05 * wanted.norm()
-
-
-def test_weights_are_packed_in_the_order_that_the_geometry_cuts(model: Any) -> None:
-    named, geometry = weights(model), Geometry.from_config(model.config.to_dict())
-    layer = pack(geometry, dict(named), torch.zeros(geometry.hidden), 0.0, device="cpu", dtype="float32").layers[0]
-    prefix = "layers.0.linear_attn.in_proj"
-    for name, start in (("qkv", 0), ("z", geometry.z_offset), ("b", geometry.b_offset), ("a", geometry.a_offset)):
-        part = named[f"{prefix}_{name}.weight"]
-        assert torch.equal(layer.mixer.qkvzba[start : start + len(part)], part)  # type: ignore[union-attr]
-    assert torch.equal(layer.gate_up[geometry.intermediate :], named["layers.0.mlp.up_proj.weight"])
-
-
-def test_a_missing_or_unexpected_tensor_is_named(model: Any) -> None:
-    short = weights(model)
-    del short["layers.3.self_attn.k_norm.weight"]
-    geometry = Geometry.from_config(model.config.to_dict())
-    for given, words in (
-        (short, "lack 'layers.3.self_attn.k_norm.weight'"),
-        (weights(model) | {"lm_head.weight": torch.zeros(1)}, "hold lm_head.weight"),
-    ):
-        with pytest.raises(LabError, match=words):
-            Engine(geometry, given, torch.zeros(geometry.hidden), 0.0, ops=PLAIN)
 
 
 def test_every_op_needs_a_variant_that_can_serve() -> None:
