@@ -115,6 +115,7 @@ class Engine:
     def describe(self) -> dict[str, Any]:
         """What runs, JSON-able: the variant of every op with its file, dtype, threads, versions."""
         return {
+            "geometry": self.geometry.name,
             "device": self.device,
             "device_name": torch.cuda.get_device_name(self.device) if self.device != "cpu" else "cpu",
             "dtype": self.dtype,

@@ -89,6 +89,7 @@ class HuggingFace:
         return {
             "arm": type(self).__name__,
             "checkpoint": self.package.path,
+            "geometry": self.geometry.name,
             "device": self.device,
             "device_name": torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else "cpu",
             "dtype": self.dtype,
