@@ -162,7 +162,8 @@ __device__ __forceinline__ void attend(const TensorMap& q_map, const TensorMap& 
   unsigned q_at = (shared_address(unaligned) + 1023) & ~1023u;
   unsigned k_at = q_at + Q_BYTES, v_at = k_at + STAGES * TILE_BYTES;
   unsigned q_full = shared_address(barriers);
-  unsigned k_full = q_full + 8, k_empty = k_full + 8 * STAGES, v_full = k_empty + 8 * STAGES, v_empty = v_full + 8 * STAGES;
+  unsigned k_full = q_full + 8, k_empty = k_full + 8 * STAGES;
+  unsigned v_full = k_empty + 8 * STAGES, v_empty = v_full + 8 * STAGES;
 
   // Later tokens have more keys: they start first, so that the short ones fill the gaps at the end.
   int tile_count = (tokens + TOKENS - 1) / TOKENS;
@@ -269,9 +270,12 @@ __device__ __forceinline__ void attend(const TensorMap& q_map, const TensorMap& 
   for (int pair = 0; pair < 16; ++pair) {
     const float* x = o + 8 * pair;
     unsigned column = pair * 2 + lane / 16;
-    store_matrix_x4(q_at + (column / 8) * Q_GROUP + swizzled(first_row + lane % 16, column % 8),
-                    to_bf16x2(x[0] * inverse_low, x[1] * inverse_low), to_bf16x2(x[2] * inverse_high, x[3] * inverse_high),
-                    to_bf16x2(x[4] * inverse_low, x[5] * inverse_low), to_bf16x2(x[6] * inverse_high, x[7] * inverse_high));
+    unsigned left_low = to_bf16x2(x[0] * inverse_low, x[1] * inverse_low);
+    unsigned left_high = to_bf16x2(x[2] * inverse_high, x[3] * inverse_high);
+    unsigned right_low = to_bf16x2(x[4] * inverse_low, x[5] * inverse_low);
+    unsigned right_high = to_bf16x2(x[6] * inverse_high, x[7] * inverse_high);
+    store_matrix_x4(q_at + (column / 8) * Q_GROUP + swizzled(first_row + lane % 16, column % 8), left_low, left_high,
+                    right_low, right_high);
   }
   __syncwarp();
 #pragma unroll

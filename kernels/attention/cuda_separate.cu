@@ -30,7 +30,8 @@ attention(const __grid_constant__ TensorMap q_map, const __grid_constant__ Tenso
 }
 
 // A block a token, a warp a head, 8 values a lane.
-extern "C" __global__ void __launch_bounds__(32 * HEADS) gate_pass(const bf16* __restrict__ qkv, bf16* __restrict__ out) {
+extern "C" __global__ void __launch_bounds__(32 * HEADS)
+gate_pass(const bf16* __restrict__ qkv, bf16* __restrict__ out) {
   int head = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint4* values = reinterpret_cast<uint4*>(out + (static_cast<long long>(blockIdx.x) * HEADS + head) * DIM) + lane;
   *values = apply_gate(*values, reinterpret_cast<const uint4*>(gate_row(qkv, blockIdx.x, head))[lane]);

@@ -61,7 +61,8 @@ gdn_recurrent(const bf16* __restrict__ q, const bf16* __restrict__ k, const bf16
     for (int round = 0; round < BATCH * COLUMNS / THREADS; ++round) {
       int item = round * THREADS + threadIdx.x, token = first + item / COLUMNS;
       if (token < tokens) {
-        next.v[round] = v[(static_cast<long long>(token) * VALUE_HEADS + head) * VALUE_DIM + first_column + item % COLUMNS];
+        long long row = (static_cast<long long>(token) * VALUE_HEADS + head) * VALUE_DIM;
+        next.v[round] = v[row + first_column + item % COLUMNS];
       }
     }
     if (threadIdx.x < BATCH && first + threadIdx.x < tokens) {

@@ -277,9 +277,10 @@ gdn_prepare(const bf16* __restrict__ q, const bf16* __restrict__ k, const float*
     store_matrix_x4_transposed(tile_address + swizzled(row, role * 2 + lane / 8 % 2), m[0], m[1], m[2], m[3]);
   }
   barrier_wait<128>(1 + group);
-  uint4* out = reinterpret_cast<uint4*>(inverse + tile * TILE);
+  const uint4* from = reinterpret_cast<const uint4*>(staging) + thread;
+  uint4* out = reinterpret_cast<uint4*>(inverse + tile * TILE) + thread;
 #pragma unroll
-  for (int piece = 0; piece < 4; ++piece) out[piece * 128 + thread] = reinterpret_cast<uint4*>(staging)[piece * 128 + thread];
+  for (int piece = 0; piece < 4; ++piece) out[piece * 128] = from[piece * 128];
 }
 
 // ---- the chain: a cluster of two blocks a value head, 64 value columns each ----------------------------------------

@@ -2,9 +2,10 @@
 //
 // A thread owns eight channels and keeps the convolution's window of the last rows in registers, so each row of the
 // projection is loaded once, but for the CONV - 1 rows before a block's first. A head's sum of squares runs over the
-// lanes that hold it. Each block also makes beta and g of its rows, for some of the heads. Rounding: convolution in float32, rounded to BF16;
-// SiLU, rounded; q and k times 1/norm in float32, rounded; beta rounded to BF16 and kept as float32; g float32. Bound:
-// memory, 4 bytes a channel and token.
+// lanes that hold it. Each block also makes beta and g of its rows, for some of the heads.
+//
+// Rounding: convolution in float32, rounded to BF16; SiLU, rounded; q and k times 1/norm in float32, rounded; beta
+// rounded to BF16 and kept as float32; g float32. Bound: memory, 4 bytes a channel and token.
 //
 //@ require: linear_k_dim in (8, 16, 32, 64, 128, 256) and value_dim % 8 == 0
 //@ require: qkvzba_out % 8 == 0

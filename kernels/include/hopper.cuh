@@ -129,20 +129,6 @@ __device__ __forceinline__ void wgmma_64x64(float (&d)[32], const unsigned* a, u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)), "n"(N_MAJOR));
 }
 
-// d += a b: d 64 x 128 float32, a 64 x 16 BF16 in registers, b 16 x 128 in shared memory.
-template <bool N_MAJOR>
-__device__ __forceinline__ void wgmma_64x128(float (&d)[64], const unsigned* a, unsigned long long b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "
-      "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, p, 1, 1, %69;\n}"
-      : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR));
-}
-
 // d (+)= a b: d 64 x 64 float32, a 64 x 16 and b 16 x 64 BF16, both in shared memory with k along the row.
 __device__ __forceinline__ void wgmma_64x64_shared(float (&d)[32], unsigned long long a, unsigned long long b,
                                                    bool accumulate) {
