@@ -134,9 +134,11 @@ def write_run(folder: Path, rows=None, *, arms=LADDER, gates=GATES, invalid=(), 
     folder.mkdir(parents=True, exist_ok=True)
     rows = timing_rows(arms) if rows is None else rows
     pl.DataFrame(rows, schema=SCHEMA).write_parquet(folder / "timings.parquet")
-    statuses = statuses or {name: "skipped" if name in SKIPPED else "measured" for name in arms}
+    if statuses is None:
+        statuses = {name: "skipped" if name in SKIPPED else "measured" for name in arms}
     records = [
         {"arm": name, "status": status, "reason": None if status == "measured" else SKIPPED.get(name, "it broke")}
+        | {"describe": {"geometry": "tiny"} if status == "measured" else {}}
         for name, status in statuses.items()
     ]
     (folder / "arms.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

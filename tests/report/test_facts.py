@@ -83,3 +83,11 @@ def test_the_clients_own_cost_is_no_arm_of_the_ladder(tmp_path):
     cost = facts.client_cost(folder)
     assert cost.select("requests", "mean_ms").row(0) == (74, 1.5)
     assert source.NULL_ARM not in [arm.name for arm in source.load(folder).arms]
+
+
+def test_the_geometry_is_what_the_arms_say_or_what_synthetic_weights_are_named_by(tmp_path, run_dir):
+    assert facts.geometry(run_dir) == "tiny"
+    folder = write_run(tmp_path / "run", rows=[], statuses={})
+    assert facts.geometry(folder) == facts.NOT_RECORDED
+    dump(folder / "resolved.json", resolved() | {"checkpoint": "synthetic:27b?seed=7"})
+    assert facts.geometry(folder) == "27b"
