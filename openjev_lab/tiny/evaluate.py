@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -54,19 +55,30 @@ def make_item(split: str, seed: int, kind: str, name: str, index: int, prompter:
     return Item(kind, name, label, question.keys, [prompter.encode(prompt) for prompt in question.prompts])
 
 
-def make_items(split: str, seed: int, base_dir: Path, workers: int, scale: float = 1.0) -> list[Item]:
-    """A split's items, ``scale`` times as many as ``COUNTS``, at least one a kind and range."""
-    jobs = [
-        (split, seed, kind, name, index)
-        for kind, counts in COUNTS.items()
-        for name, count in zip(RANGES, counts, strict=True)
-        for index in range(max(1, round(count * scale)))
-    ]
+@contextmanager
+def preparing(
+    splits: Mapping[str, float], seed: int, base_dir: Path, workers: int
+) -> Iterator[Callable[[str], list[Item]]]:
+    """Starts to make the items of each split, ``splits[name]`` times as many as ``COUNTS``, at least one of each.
+
+    Yields the function that waits for them: long requests of an exact length take a while, in which a model is trained.
+    """
+    jobs = {
+        split: [
+            (split, seed, kind, name, index)
+            for kind, counts in COUNTS.items()
+            for name, count in zip(RANGES, counts, strict=True)
+            for index in range(max(1, round(count * scale)))
+        ]
+        for split, scale in splits.items()
+    }
     if workers == 0:
         prompter = Prompter.load(base_dir)
-        return [make_item(*job, prompter) for job in jobs]
+        yield lambda split: [make_item(*job, prompter) for job in jobs[split]]
+        return
     with get_context("spawn").Pool(workers, _start, (str(base_dir),)) as pool:
-        return pool.map(_make, jobs, chunksize=4)
+        made = {split: pool.map_async(_make, own, chunksize=4) for split, own in jobs.items()}
+        yield lambda split: made[split].get()
 
 
 _prompter: Prompter  # of a worker process, set when it starts
@@ -112,7 +124,7 @@ def loss(items: Sequence[Item], rows: Sequence[Sequence[float]], temperature: fl
 
 
 def fit_temperature(items: Sequence[Item], rows: Sequence[Sequence[float]]) -> float:
-    """The temperature in [0.05, 20] with the least loss: golden section on its logarithm, where the loss has one dip."""
+    """The temperature in [0.05, 20] with the least loss: golden section on its logarithm; the loss has one dip."""
     low, high = math.log(0.05), math.log(20.0)
     ratio = (math.sqrt(5) - 1) / 2
     for _ in range(40):

@@ -23,15 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openjev_lab.contract import compile_request, render
-from openjev_lab.tiny.language import add_filler, drafted
+from openjev_lab.tiny.language import RIVAL_SHARE, add_filler, drafted
 from openjev_lab.tiny.tokenizer import TURN_END
-from openjev_lab.tiny.words import ATTRIBUTES
+from openjev_lab.tiny.words import CASE, RULES
 from openjev_lab.tokens import Prompter
 
 WORD_PROMPT = "Context:\n{state}\n\nQuestion: {question}\nAnswer with one word."
 CLAIM_PROMPT = "Context:\n{state}\n\nStatement: {claim}\nIs this statement true or false? Answer with one word."
+WORD_RIVAL_SHARE = 0.8
+"""House rules stand beside each other more often while the base learns, as telling them apart is learned last."""
 FRAME_TOKENS, SENTENCE_TOKENS = 55, 10.0
-"""About what a prompt costs without filler, and a sentence of filler: lengths of training examples need not be exact."""
+"""About what a prompt costs without filler, and a sentence of filler: lengths here need not be exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Writer:
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(base_dir / "tokenizer.json"))
-        answers = ["true", "false", *(value.name for attribute in ATTRIBUTES for value in attribute.values)]
+        answers = ["true", "false", *(value.name for attribute in (*CASE, *RULES) for value in attribute.values)]
         return cls(
             Prompter.load(base_dir),
             {word: tokenizer.encode(f" {word}{TURN_END}", add_special_tokens=False).ids for word in answers},
@@ -102,7 +104,8 @@ class Writer:
 def example(rng: random.Random, task: str, tokens: int, writer: Writer) -> tuple[list[int], list[int], bool]:
     """(prompt ids, ids of the answer in words or [], label) of an example of about ``tokens`` tokens."""
     kind = task if task in ("choice", "score") else "noul"
-    draft, target, question, label = drafted(rng, kind, tokens)
+    rivals = WORD_RIVAL_SHARE if task in ("which", "claim") else RIVAL_SHARE
+    draft, target, question, label = drafted(rng, kind, tokens, rivals)
     add_filler(rng, draft, max(0, round((tokens - FRAME_TOKENS) / SENTENCE_TOKENS - draft.facts + rng.uniform(-1, 1))))
     state, truth = draft.state(), draft.settled[target.name]
     if task == "which":

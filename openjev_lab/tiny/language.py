@@ -15,7 +15,7 @@ from typing import Any
 
 from openjev_lab.contract import KINDS, compile_request
 from openjev_lab.errors import LabError
-from openjev_lab.tiny.words import ATTRIBUTES, DAYS, FILLER, NAMES, THINGS, Attribute
+from openjev_lab.tiny.words import CASE, DAYS, FILLER, NAMES, RULES, THINGS, Attribute
 from openjev_lab.tokens import Prompter
 
 Label = bool | str | int
@@ -30,7 +30,11 @@ SHORT_TOKENS, LONG_TOKENS = 110, 1000
 ATTEMPTS = 60
 CANDIDATES = 40
 """Sentences whose lengths are looked at to meet a length exactly."""
-ORDERED = tuple(attribute for attribute in ATTRIBUTES if attribute.ordered)
+ORDERED = tuple(attribute for attribute in CASE if attribute.ordered)
+RULE_SHARE = 0.25
+"""Of the questions that are not scores, how many ask for a house rule."""
+RIVAL_SHARE = 0.4
+"""Of the states that settle several attributes, how many hold one (other) house rule among them."""
 
 
 @dataclass(slots=True)
@@ -77,9 +81,11 @@ def add_filler(rng: random.Random, draft: Draft, count: int) -> None:
     draft.sentences += [(rng.random(), filled(rng, rng.choice(FILLER))) for _ in range(count)]
 
 
-def draft_state(rng: random.Random, target: Attribute, facts: int) -> Draft:
+def draft_state(rng: random.Random, target: Attribute, facts: int, rivals: float = RIVAL_SHARE) -> Draft:
     """A state that settles ``target`` and ``facts - 1`` other attributes, without filler yet."""
-    others = rng.sample([attribute for attribute in ATTRIBUTES if attribute is not target], facts - 1)
+    others = rng.sample([attribute for attribute in CASE if attribute is not target], facts - 1)
+    if others and rng.random() < rivals:
+        others[-1] = rng.choice([rule for rule in RULES if rule is not target])
     draft = Draft(rng.choice(FORMS), [], facts, rng.choice(NAMES), rng.randrange(10, 1000))
     for attribute in (target, *others):
         value = rng.choice(attribute.values)
@@ -123,10 +129,15 @@ def facts_for(rng: random.Random, tokens: int) -> int:
     return rng.randint(1, 2 if tokens < SHORT_TOKENS else 8 if tokens > LONG_TOKENS else 4)
 
 
-def drafted(rng: random.Random, kind: str, tokens: int) -> tuple[Draft, Attribute, dict[str, Any], Label]:
+def drafted(
+    rng: random.Random, kind: str, tokens: int, rivals: float = RIVAL_SHARE
+) -> tuple[Draft, Attribute, dict[str, Any], Label]:
     """A state without filler and a question, sized for about ``tokens`` tokens."""
-    target = rng.choice(ORDERED if kind == "score" else ATTRIBUTES)
-    draft = draft_state(rng, target, facts_for(rng, tokens))
+    if kind == "score":
+        target = rng.choice(ORDERED)
+    else:
+        target = rng.choice(RULES if rng.random() < RULE_SHARE else CASE)
+    draft = draft_state(rng, target, facts_for(rng, tokens), rivals)
     return draft, target, *ask(rng, draft, target, kind, brief=tokens < SHORT_TOKENS)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from openjev_lab.checkpoint.files import sha256
 from openjev_lab.geometry import KNOWN, LORA_FULL, LORA_LINEAR
@@ -31,14 +32,14 @@ KEPT_FLOAT32 = (".A_log", ".linear_attn.norm.weight")
 def new_base(seed: int, device: str) -> Any:
     """An untrained ``Qwen3_5ForCausalLM``: transformers' own initial values but for the memory of the linear layers.
 
-    Those forget within a few tokens with transformers' values; here ``dt_bias`` is softplus^-1 of a log-uniform step and
-    A is uniform, as in Mamba (Gu & Dao 2023, section 3.6), which leaves heads that remember hundreds of tokens.
+    Those forget within a few tokens with transformers' values; here ``dt_bias`` is softplus^-1 of a log-uniform step,
+    as in Mamba (Gu & Dao 2023, section 3.6), and A is small, which leaves heads that remember hundreds of tokens.
     """
     from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
     from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForCausalLM
 
     torch.manual_seed(seed)
-    model = Qwen3_5ForCausalLM(Qwen3_5TextConfig.from_dict(base_config(), attn_implementation="sdpa"))
+    model = Qwen3_5ForCausalLM(Qwen3_5TextConfig.from_dict(base_config(), attn_implementation=_attention()))
     for layer in model.model.layers:
         if hasattr(layer, "linear_attn"):
             heads = GEOMETRY.linear_v_heads
@@ -46,6 +47,26 @@ def new_base(seed: int, device: str) -> Any:
             layer.linear_attn.dt_bias.data = step.expm1().log()
             layer.linear_attn.A_log.data = torch.empty(heads).uniform_(SLOWEST_DECAY, FASTEST_DECAY).log()
     return model.to(device)
+
+
+def _attention() -> str:
+    """The name of an attention that repeats keys and values itself.
+
+    transformers' own leaves that to torch, whose float32 kernels then hold every score: gigabytes a long batch.
+    """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    def attention(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: None, scaling: float, **_: Any
+    ) -> tuple[Tensor, None]:
+        groups = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+        return out.transpose(1, 2).contiguous(), None
+
+    name = "causal_sdpa_repeated_kv"
+    ALL_ATTENTION_FUNCTIONS.register(name, attention)
+    return name
 
 
 def base_config() -> dict[str, Any]:
@@ -87,7 +108,7 @@ def save_base(folder: Path, base: Any) -> None:
     for name, value in base.named_parameters():  # the tied output head is no parameter of its own
         kept = torch.float32 if name.endswith(KEPT_FLOAT32) else torch.bfloat16
         tensors[name] = value.detach().to("cpu", kept).contiguous()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    _save_tensors(folder / "model.safetensors", tensors)
     write_json(folder / "config.json", base_config())
 
 
@@ -96,7 +117,7 @@ def save_checkpoint(package: Path, model: Any, head: nn.Linear, temperature: flo
     folder = package / "checkpoint"
     adapter = {name: value.detach().cpu() for name, value in _adapter_tensors(model).items()}
     (folder / "adapter").mkdir(parents=True, exist_ok=True)
-    save_file(adapter, folder / "adapter" / "adapter_model.safetensors", metadata={"format": "pt"})
+    _save_tensors(folder / "adapter" / "adapter_model.safetensors", adapter)
     targets = [*LORA_FULL, *LORA_LINEAR]
     config = {"peft_type": "LORA", "task_type": None, "base_model_name_or_path": MODEL_ID, "revision": None}
     config |= {"r": RANK, "lora_alpha": ALPHA, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False}
@@ -119,6 +140,11 @@ def _adapter_tensors(model: Any) -> dict[str, Tensor]:
     from peft import get_peft_model_state_dict
 
     return {name: value.contiguous() for name, value in get_peft_model_state_dict(model).items()}
+
+
+def _save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors leaves it to its owner alone
 
 
 def write_json(path: Path, value: object) -> None:

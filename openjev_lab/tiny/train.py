@@ -16,7 +16,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -50,8 +50,8 @@ class Settings:
 def base_courses() -> tuple[Course, ...]:
     """Naming first, claims later; then the same over longer contexts."""
     return (
-        Course("words", 700, 60, 130, 512, 65536, (("which", 0.7, 0.4), ("claim", 0.3, 0.6))),
-        Course("long-words", 250, 80, 1200, 512, 65536, (("which", 0.4, 0.4), ("claim", 0.6, 0.6))),
+        Course("words", 600, 60, 130, 512, 65536, (("which", 0.7, 0.4), ("claim", 0.3, 0.6))),
+        Course("long-words", 180, 80, 1200, 512, 65536, (("which", 0.4, 0.4), ("claim", 0.6, 0.6))),
     )
 
 
@@ -59,9 +59,9 @@ def decision_courses() -> tuple[Course, ...]:
     """Short decisions, then all lengths up to past the longest of the mix."""
     tasks = (("noul", 0.5, 0.5), ("choice", 0.3, 0.3), ("score", 0.2, 0.2))
     return (
-        Course("decide", 700, 75, 130, 512, 65536, tasks),
-        Course("decide-middle", 200, 100, 800, 512, 98304, tasks),
-        Course("decide-long", 300, 300, 3800, 256, 131072, tasks),
+        Course("decide", 350, 75, 130, 512, 65536, tasks),
+        Course("decide-middle", 150, 100, 800, 512, 98304, tasks),
+        Course("decide-long", 250, 300, 3800, 256, 131072, tasks),
     )
 
 
@@ -96,7 +96,9 @@ def train(settings: Settings, log: Path | None = None) -> dict[str, Any]:
     base = model.new_base(settings.seed, device)
     head = model.new_head(settings.seed, device)
     seen: set[int] = set()
+    splits = {"calibration": 0.5 * min(1.0, settings.steps_scale), "held-out": min(1.0, settings.steps_scale)}
     with (
+        evaluate.preparing(splits, settings.seed, base_dir, min(2, workers)) as items_of,
         batches(base_dir, settings.seed, [*first.courses, *second.courses], workers) as stream,
         tqdm(total=first.steps + second.steps, desc="tiny", disable=None, unit="step") as bar,
     ):
@@ -113,10 +115,10 @@ def train(settings: Settings, log: Path | None = None) -> dict[str, Any]:
             {"params": list(head.parameters()), "lr": second.head_rate},
         ]
         curve += stages.train(second, groups, lambda b: stages.decision_loss(text, head, b, device), noted, watch)
-    trained_s = time.monotonic() - started
-    model.save_checkpoint(settings.out, text, head, temperature=1.0)
-    text.eval()
-    found = _evaluated(settings, base_dir, text, head, device, workers, seen)
+        trained_s = time.monotonic() - started
+        model.save_checkpoint(settings.out, text, head, temperature=1.0)
+        text.eval()
+        found = _evaluated(items_of, lambda prompts: stages.scores(text, head, prompts, device), text, seen)
     model.save_checkpoint(settings.out, text, head, found["temperature"]["value"])
     facts = {
         "what": "a tiny qwen3_5_text base, adapter and head, trained by openjev_lab.tiny.train",
@@ -138,18 +140,14 @@ def train(settings: Settings, log: Path | None = None) -> dict[str, Any]:
 
 
 def _evaluated(
-    settings: Settings, base_dir: Path, text: Any, head: Any, device: str, workers: int, seen: set[int]
+    items_of: Callable[[str], list[evaluate.Item]], scorer: evaluate.Scorer, text: Any, seen: set[int]
 ) -> dict[str, Any]:
     """Temperature, and accuracy on held-out requests with and without the adapter."""
-    from openjev_lab.tiny import stages
-
-    scale = min(1.0, settings.steps_scale)
-    calibration = evaluate.make_items("calibration", settings.seed, base_dir, workers, scale * 0.5)
-    held_out = evaluate.make_items("held-out", settings.seed, base_dir, workers, scale)
+    calibration, held_out = items_of("calibration"), items_of("held-out")
 
     def rows(items: Sequence[evaluate.Item], adapter: bool) -> list[list[float]]:
         with nullcontext() if adapter else text.disable_adapter():
-            return evaluate.logits(items, lambda prompts: stages.scores(text, head, prompts, device))
+            return evaluate.logits(items, scorer)
 
     fitted = rows(calibration, adapter=True)
     temperature = evaluate.fit_temperature(calibration, fitted)

@@ -226,7 +226,10 @@ TEAM = Attribute(
     claims=("The team is {v}.", "The case is with {v}."),
 )
 SUBJECTS = ("pets", "guests", "bikes", "snacks", "photos", "radios", "candles", "drones")
-ATTRIBUTES = (TOPIC, MOOD, URGENCY, DAMAGE, PLAN, CHANNEL, STATUS, CITY, TEAM, *map(_rule, SUBJECTS))
+CASE = (TOPIC, MOOD, URGENCY, DAMAGE, PLAN, CHANNEL, STATUS, CITY, TEAM)
+"""What a message or a case file settles."""
+RULES = tuple(map(_rule, SUBJECTS))
+"""What house rules settle. Two in one state can disagree, which is the hardest thing that is asked."""
 
 FILLER = (
     "{name} wrote a short note on {day}.",
