@@ -7,7 +7,6 @@ parameters, because this knows no experiment.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from openjev_lab.errors import LabError
+from openjev_lab.evidence.manifest import portable
+from openjev_lab.evidence.sums import replace, sha256
 
 ROOT = Path(__file__).resolve().parents[1]
 # The longest a single cell may take: on the largest geometry a rung's passes take minutes, so an hour means it hangs.
@@ -36,12 +37,6 @@ class Outcome:
     parameters: dict[str, Any]
     source_sha256: str
     executed_sha256: str | None
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def relative(path: Path) -> str:
@@ -115,7 +110,7 @@ def execute(notebook: Path, parameters: Mapping[str, Any], run_dir: Path) -> Out
             cwd=str(notebook.parent),
             progress_bar=False,
             execution_timeout=CELL_TIMEOUT_S,
-            extra_arguments=["--log-level=ERROR"],  # a kernel warns that its loopback sockets are not encrypted
+            extra_arguments=["--log-level=CRITICAL"],  # else every kernel warns of plain loopback sockets
         )
     except DeadKernelError:  # papermill marks every cell completed all the same, so only this tells
         status, error = "dead", "the kernel died before the notebook ended"
@@ -130,9 +125,9 @@ def execute(notebook: Path, parameters: Mapping[str, Any], run_dir: Path) -> Out
 
 
 def one_line(problem: Exception) -> str:
-    """``Type: message`` of what a cell raised (papermill wraps it together with a whole traceback)."""
+    """``Type: message`` of what a cell raised (papermill wraps a traceback around it), without this machine's paths."""
     name, message = getattr(problem, "ename", type(problem).__name__), getattr(problem, "evalue", str(problem))
-    return f"{name}: {message}".strip().splitlines()[0]
+    return portable(f"{name}: {message}".strip().splitlines()[0])
 
 
 def forget_paths(executed: Path) -> None:
@@ -171,6 +166,4 @@ def write_index(index: Path, outcomes: Sequence[Outcome]) -> None:
     text = json.dumps(
         {"notebooks": [asdict(outcome) for outcome in outcomes]}, indent=1, sort_keys=True, allow_nan=False
     )
-    aside = index.with_suffix(".json.tmp")
-    aside.write_text(text + "\n")
-    os.replace(aside, index)
+    replace(index, (text + "\n").encode())
