@@ -220,7 +220,7 @@ def calm_threads() -> None:
     that costs whole time slices. Read by the OpenMP runtime when torch is first imported, so it has no effect later.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 
 class NativeArm:

@@ -29,4 +29,4 @@ def add_rmsnorm(residual, delta, weight, out, eps, first, last):
 
 def bind(geometry: Geometry, io: Io) -> Step:
     residual, delta, weight, out = (io[name].view(-1).numpy() for name in ("residual", "delta", "weight", "out"))
-    return over_rows(add_rmsnorm, residual, delta, weight, out, np.float32(geometry.eps), grain=512)
+    return over_rows(add_rmsnorm, residual, delta, weight, out, np.float32(geometry.eps), grain=1500)

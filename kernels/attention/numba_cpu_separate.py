@@ -12,7 +12,7 @@ supports = supports_multiples(8, "head_dim")
 def bind(geometry: Geometry, io: Io) -> Step:
     attend = attention_step(geometry, io, epilogue=False)
     packed, out = (io[name].view(-1).numpy() for name in ("qkv", "out"))
-    gate = over_rows(gate_rows, packed, out, geometry.heads, geometry.head_dim, geometry.qkv_out, grain=512)
+    gate = over_rows(gate_rows, packed, out, geometry.heads, geometry.head_dim, geometry.qkv_out, grain=1200)
 
     def step(tokens: int) -> None:
         attend(tokens)

@@ -61,7 +61,7 @@ def bind(geometry: Geometry, io: Io) -> Step:
     scale = np.float32(geometry.linear_k_dim**-0.5)
 
     def step(tokens: int) -> None:
-        pieces = min(torch.get_num_threads(), heads) if tokens >= 256 else 1
+        pieces = min(torch.get_num_threads(), heads) if tokens >= 600 else 1
         bounds = [heads * piece // pieces for piece in range(pieces + 1)]
         ranges = zip(bounds, bounds[1:], strict=False)
         run_pieces(gated_delta, [(*buffers, sizes, scale, tokens, first, last) for first, last in ranges])

@@ -28,4 +28,4 @@ def gated_norm(o, packed, weight, out, heads, width, z_offset, eps, first, last)
 def bind(geometry: Geometry, io: Io) -> Step:
     o, packed, weight, out = (io[name].view(-1).numpy() for name in ("o", "qkvzba", "weight", "out"))
     sizes = (geometry.linear_v_heads, geometry.qkvzba_out, geometry.z_offset, np.float32(geometry.eps))
-    return over_rows(gated_norm, o, packed, weight, out, *sizes, grain=512)
+    return over_rows(gated_norm, o, packed, weight, out, *sizes, grain=1200)

@@ -56,4 +56,4 @@ def bind(geometry: Geometry, io: Io) -> Step:
     decay = -np.exp(io["a_log"].numpy())
     g_ = geometry
     sizes = (g_.qkvzba_out, g_.key_dim, g_.value_dim, g_.linear_k_dim, g_.conv_width)
-    return over_rows(gdn_input, packed, taps, dt_bias, decay, q, k, v, beta, g, sizes, grain=256)
+    return over_rows(gdn_input, packed, taps, dt_bias, decay, q, k, v, beta, g, sizes, grain=512)

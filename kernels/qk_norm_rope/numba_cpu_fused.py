@@ -41,4 +41,4 @@ def bind(geometry: Geometry, io: Io) -> Step:
     names = ("qkv", "q_weight", "k_weight", "cos", "sin", "q", "k")
     sizes = (geometry.qkv_out, geometry.heads, geometry.kv_heads, geometry.rotary_half)
     buffers = (io[name].view(-1).numpy() for name in names)
-    return over_rows(qk_norm_rope, *buffers, sizes, np.float32(geometry.eps), grain=256)
+    return over_rows(qk_norm_rope, *buffers, sizes, np.float32(geometry.eps), grain=900)

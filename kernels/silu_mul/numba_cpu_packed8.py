@@ -22,4 +22,4 @@ def silu_mul(gate_up, out, width, first, last):
 
 def bind(geometry: Geometry, io: Io) -> Step:
     gate_up, out = (io[name].view(-1).numpy() for name in ("gate_up", "out"))
-    return over_rows(silu_mul, gate_up, out, geometry.intermediate, grain=512)
+    return over_rows(silu_mul, gate_up, out, geometry.intermediate, grain=750)

@@ -202,7 +202,7 @@ def attention_step(geometry: Geometry, io: Io, *, epilogue: bool) -> Step:
         gather_group(k, packed, keys, values, shape, 0, tokens)
         for padded in (keys.reshape(g.kv_heads, capacity, -1), values.reshape(g.kv_heads, capacity, -1)):
             padded[:, tokens : tokens + 8] = 0
-        pieces = torch.get_num_threads() if tokens >= 192 else 1
+        pieces = torch.get_num_threads() if tokens >= 256 else 1
         fixed = (q, keys, values, packed, out, shape, epilogue)
         run_pieces(attend, [(*fixed, piece, pieces) for piece in range(pieces)])
 
