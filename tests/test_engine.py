@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from openjev_lab import rungs
+from openjev_lab.checkpoint import load_package, tensors
 from openjev_lab.engine import ROW_STEP, Engine
 from openjev_lab.errors import LabError
 from openjev_lab.forward import OPS
@@ -92,11 +95,23 @@ def test_hidden_states_are_those_of_transformers(model: Any, ops: str) -> None:
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    from openjev_lab.checkpoint import load_package, tensors
-
     package = load_package("synthetic:tiny?seed=3")
     ops = rungs.resolve("packed-silu").ops
     return Engine(TINY, tensors(package), package.head_weight, package.head_bias, ops=ops)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Engine:
+    """The same weights through plain torch alone."""
+    package = load_package("synthetic:tiny?seed=3")
+    return Engine(TINY, tensors(package), package.head_weight, package.head_bias, ops=PLAIN)
+
+
+@settings(max_examples=40, deadline=None)
+@given(tokens=st.integers(1, 200) | st.sampled_from([1, 63, 64, 65, 127, 128, 129]), seed=st.integers(0, 9))
+def test_kernels_agree_with_plain_torch_at_any_length(engine: Engine, plain: Engine, tokens: int, seed: int) -> None:
+    ids = some_ids(tokens, seed)
+    assert engine.score(ids) == pytest.approx(plain.score(ids), abs=1e-4)
 
 
 def test_buffers_grow_with_the_longest_request_and_scores_do_not_change(engine: Engine) -> None:
@@ -140,8 +155,6 @@ def test_describe_says_what_runs(engine: Engine) -> None:
 
 
 def test_plain_torch_serves_bfloat16_too(engine: Engine) -> None:
-    from openjev_lab.checkpoint import load_package, tensors
-
     package = load_package("synthetic:tiny?seed=3")
     rounded = Engine(
         TINY, tensors(package, dtype="bfloat16"), package.head_weight, package.head_bias, ops=PLAIN, dtype="bfloat16"

@@ -5,6 +5,7 @@ python -m pytest tests/test_rungs.py
 
 import dataclasses
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,21 @@ def test_listing_rungs_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_idle_threads_are_calmed_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, wanted in (
+        ({}, "3000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, None),
+    ):
+        for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+            monkeypatch.setenv(name, "to be removed, and put back by the fixture")
+            monkeypatch.delenv(name)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        rungs.calm_threads()
+        assert os.environ.get("GOMP_SPINCOUNT") == wanted
 
 
 @pytest.fixture(scope="module")
