@@ -156,3 +156,44 @@ def test_all_ten_notebooks_are_there() -> None:
     names = ["00-device", "01-workload", "10-raw-hf", "11-merged-hf", "12-scalar", "13-fused-gate", "14-cached-rmsnorm"]
     names += ["15-packed-silu", "16-graph-64", "20-ladder"]
     assert [Path(path).stem for path in NOTEBOOKS][: len(names)] == names
+
+
+def shown_tree() -> dict[str, str]:
+    """Path -> purpose from README's tree: two blanks of indentation a level, folders end with a slash."""
+    (block,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    found, parents = {}, [""]
+    for line in block.splitlines():
+        name, _, purpose = line.strip().partition(" ")
+        depth = (len(line) - len(line.lstrip())) // 2
+        path = parents[depth] + name
+        parents = [*parents[: depth + 1], path]
+        found[path] = purpose.strip()
+    return found
+
+
+def real_tree() -> set[str]:
+    """What the tree must show: every file of the package, notebooks and the root, and folders for the rest."""
+    found = set()
+    for path in tracked():
+        first, _, rest = path.partition("/")
+        if path in (".gitignore", ".gitattributes") or path.endswith("/__init__.py"):
+            continue
+        if first == "tests":
+            path = "tests/"
+        elif first in ("kernels", "checkpoints", "reports") or path.startswith("experiments/workloads/"):
+            path = "/".join(path.split("/")[:2]) + "/"
+        found.add(path)
+        parts = path.rstrip("/").split("/")
+        found |= {"/".join(parts[: i + 1]) + "/" for i in range(len(parts) - 1)}
+    return found
+
+
+def test_readme_shows_the_real_tree_with_a_purpose_each() -> None:
+    shown = shown_tree()
+    assert set(shown) == real_tree()
+    assert not [path for path, purpose in shown.items() if not purpose and not path.endswith("/")]
+
+
+def test_readme_links_to_what_is_there() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text()):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
