@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from openjev_lab.contract import compile_request
 from openjev_lab.tiny.examples import digest
@@ -22,6 +23,8 @@ from openjev_lab.tokens import Prompter
 
 Scorer = Callable[[Sequence[list[int]]], list[float]]
 """Scores of prompts given as ids, in order."""
+Rows = Callable[[Sequence["Item"], bool], list[list[float]]]
+"""Logits of items, with (True) or without the adapter."""
 RANGES = {"80-113": (80, 113), "173-522": (173, 522), "601-1213": (601, 1213), "2312-3399": (2312, 3399)}
 """Tokens of a prompt: the four groups of lengths in the mix."""
 COUNTS = {"noul": (1000, 500, 300, 300), "choice": (300, 200, 100, 60), "score": (300, 200, 100, 60)}
@@ -100,16 +103,19 @@ def logits(items: Sequence[Item], scorer: Scorer) -> list[list[float]]:
     return [[0.0, *row] if item.kind == "noul" else row for item, row in zip(items, found, strict=True)]
 
 
-def accuracy(items: Sequence[Item], rows: Sequence[Sequence[float]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Kind -> range -> {requests, accuracy, chance}; the first maximum counts."""
+def accuracy(items: Sequence[Item], rows: Sequence[list[float]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Kind -> range -> {requests, accuracy, chance}, where there are requests; the first of equal logits decides."""
+    cells: dict[tuple[str, str], list[tuple[bool, float]]] = {}
+    for item, row in zip(items, rows, strict=True):
+        cells.setdefault((item.kind, item.range), []).append((row.index(max(row)) == item.best, 1 / len(row)))
     table: dict[str, dict[str, dict[str, float]]] = {}
-    for kind in COUNTS:
-        for name in RANGES:
-            own = [(i, row) for i, row in zip(items, rows, strict=True) if (i.kind, i.range) == (kind, name)]
-            right = sum(row.index(max(row)) == item.best for item, row in own if isinstance(row, list))
-            chance = sum(1 / len(row) for _, row in own)
-            cell = {"requests": len(own), "accuracy": round(right / len(own), 4), "chance": round(chance / len(own), 4)}
-            table.setdefault(kind, {})[name] = cell
+    for (kind, name), own in cells.items():
+        right, chance = (sum(column) / len(own) for column in zip(*own, strict=True))
+        table.setdefault(kind, {})[name] = {
+            "requests": len(own),
+            "accuracy": round(right, 4),
+            "chance": round(chance, 4),
+        }
     return table
 
 
@@ -153,3 +159,37 @@ def spread(items: Sequence[Item], rows: Sequence[Sequence[float]], temperature: 
 def trained_on(items: Sequence[Item], seen: set[int]) -> int:
     """How many of the items' prompts are among the digests of the training."""
     return sum(digest(prompt) in seen for item in items for prompt in item.prompts)
+
+
+def splits(scale: float = 1.0) -> dict[str, float]:
+    """Split -> how many times ``COUNTS`` it holds."""
+    return {"calibration": scale / 2, "held-out": scale}
+
+
+def measure(
+    items_of: Callable[[str], list[Item]], rows: Rows, seen: set[int], temperature: float | None = None
+) -> dict[str, Any]:
+    """What ``training.json`` holds about decisions; fits the temperature on ``calibration`` unless it is given."""
+    calibration, held_out = items_of("calibration"), items_of("held-out")
+    fitted = rows(calibration, True)
+    if temperature is None:
+        temperature = fit_temperature(calibration, fitted)
+    adapted, plain = rows(held_out, True), rows(held_out, False)
+    return {
+        "held_out": {
+            "split": "requests drawn by the training's generator under seeds that start with 'held-out' or"
+            " 'calibration' instead of 'train', at exact lengths",
+            "prompts": sum(len(item.prompts) for item in held_out),
+            "prompts_seen_in_training": trained_on(held_out, seen),
+        },
+        "accuracy": accuracy(held_out, adapted),
+        "accuracy_without_adapter": accuracy(held_out, plain),
+        "temperature": {
+            "value": temperature,
+            "requests": len(calibration),
+            "loss_nats_at_1": round(loss(calibration, fitted, 1.0), 4),
+            "loss_nats": round(loss(calibration, fitted, temperature), 4),
+            "held_out_loss_nats": round(loss(held_out, adapted, temperature), 4),
+        },
+        "held_out_noul_by_probability": spread(held_out, adapted, temperature),
+    }

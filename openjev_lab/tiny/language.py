@@ -2,12 +2,14 @@
 
 Takes a ``random.Random`` and returns requests as a client sends them, with the label that their state settles; the same
 generator state gives the same request. ``make_request`` meets an exact number of tokens with whatever tokenizer is in
-use. Needs neither numpy nor torch, as it is also the workload of the measurement; ``words`` holds what can be said.
+use. Needs neither numpy nor torch, as it is also the workload of the measurement. What can be said is in ``words`` and
+``filler``.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations_with_replacement
@@ -15,15 +17,14 @@ from typing import Any
 
 from openjev_lab.contract import KINDS, compile_request
 from openjev_lab.errors import LabError
-from openjev_lab.tiny.words import CASE, DAYS, FILLER, NAMES, RULES, THINGS, Attribute
+from openjev_lab.tiny.filler import DAYS, FILLER, NAMES, THINGS
+from openjev_lab.tiny.words import CASE, RULES, Attribute
 from openjev_lab.tokens import Prompter
 
 Label = bool | str | int
 """Of a noul: whether yes is right; of a choice: the option's name; of a score: the level's number."""
 FORMS = ("text", "text", "object", "array")
 """Shapes of a state, text twice as often as each other."""
-SENTENCE_TOKENS = 11
-"""About how long a sentence is; only a first guess, lengths are always counted."""
 PARAGRAPH_SENTENCES = 6
 SHORT_TOKENS, LONG_TOKENS = 110, 1000
 """Below, a state settles one or two attributes, to leave room; above, up to eight."""
@@ -43,7 +44,7 @@ class Draft:
 
     form: str
     sentences: list[tuple[float, str]]
-    """(place, text), facts first, then filler in the order of its making."""
+    """(place, text): facts first, then filler in the order of its making."""
     facts: int
     """How many of ``sentences`` are facts."""
     author: str
@@ -181,47 +182,51 @@ def _fit(rng: random.Random, draft: Draft, question: dict[str, Any], tokens: int
     First many sentences at a time, by guess; then one to three whose own lengths add up to what is missing.
     """
     longest = _longest(draft, question, prompter)
+    usual = sum(_tokens_of(prompter, filled(rng, rng.choice(FILLER))) for _ in range(8)) // 8 + 1
 
     def left() -> int:
         return tokens - len(prompter.encode(compile_request(_request(draft, question))[0].prompt(longest)))
 
     missing = left()
-    while not 0 <= missing <= 4 * SENTENCE_TOKENS:
-        if missing > 0:
-            add_filler(rng, draft, missing // SENTENCE_TOKENS)
+    while missing > 4 * usual:
+        add_filler(rng, draft, missing // usual)
+        missing = left()
+    for _ in range(ATTEMPTS):
+        if missing == 0 or _finish(rng, draft, missing, left, prompter):
+            return True
+        if missing > 4 * usual or (missing > usual and rng.random() < 0.5):
+            add_filler(rng, draft, 1)
         elif len(draft.sentences) > draft.facts:
             del draft.sentences[-1]
         else:
             return False
         missing = left()
-    goal = missing
-    for _ in range(ATTEMPTS):
-        if missing == 0:
+    return False
+
+
+def _finish(rng: random.Random, draft: Draft, missing: int, left: Callable[[], int], prompter: Prompter) -> bool:
+    """End the state with sentences that add up to what is missing; leaves it as it was if none do.
+
+    They go to the end, since one put in between moves every paragraph after it, and a paragraph's first word has other
+    tokens. Even there a new paragraph costs tokens of its own, so what the first try was off by, a second allows for.
+    """
+    kept, goal = len(draft.sentences), missing
+    for _ in range(2):
+        draft.sentences += [(1.0, sentence) for sentence in _adding_up(rng, goal, prompter)]
+        error = left() if len(draft.sentences) > kept else missing
+        if error == 0:
             return True
-        kept = len(draft.sentences)
-        draft.sentences += [(rng.random(), sentence) for sentence in _adding_up(rng, goal, prompter)]
-        if len(draft.sentences) > kept:
-            error = left()
-            if error == 0:
-                return True
-            del draft.sentences[kept:]
-            goal = missing + error if goal == missing else missing  # a new paragraph, say, costs tokens of its own
-        elif kept > draft.facts:
-            del draft.sentences[-1]
-            goal = missing = left()
-        else:
-            return False
+        del draft.sentences[kept:]
+        goal += error
     return False
 
 
 def _adding_up(rng: random.Random, tokens: int, prompter: Prompter) -> list[str]:
     """One to three sentences of filler with ``tokens`` tokens together, each counted alone; [] if none were found."""
-    alone = _length(prompter, ".")
     lengths: dict[int, str] = {}
     for _ in range(CANDIDATES):
         sentence = filled(rng, rng.choice(FILLER))
-        length = _length(prompter, f". {sentence}") - alone
-        lengths.setdefault(length, sentence)
+        lengths.setdefault(_tokens_of(prompter, sentence), sentence)
     for count in (1, 2, 3):
         for chosen in combinations_with_replacement(sorted(lengths), count):
             if sum(chosen) == tokens:
@@ -230,6 +235,6 @@ def _adding_up(rng: random.Random, tokens: int, prompter: Prompter) -> list[str]
 
 
 @lru_cache(maxsize=1 << 16)
-def _length(prompter: Prompter, text: str) -> int:
-    """Tokens of a short text; kept, because fillers come again and again."""
-    return len(prompter.encode(text))
+def _tokens_of(prompter: Prompter, sentence: str) -> int:
+    """Tokens of a sentence after another; kept, because fillers come again and again."""
+    return len(prompter.encode(f". {sentence}")) - len(prompter.encode("."))

@@ -119,7 +119,12 @@ def save_checkpoint(package: Path, model: Any, head: nn.Linear, temperature: flo
     (folder / "adapter").mkdir(parents=True, exist_ok=True)
     _save_tensors(folder / "adapter" / "adapter_model.safetensors", adapter)
     targets = [*LORA_FULL, *LORA_LINEAR]
-    config = {"peft_type": "LORA", "task_type": None, "base_model_name_or_path": MODEL_ID, "revision": None}
+    config: dict[str, Any] = {
+        "peft_type": "LORA",
+        "task_type": None,
+        "base_model_name_or_path": MODEL_ID,
+        "revision": None,
+    }
     config |= {"r": RANK, "lora_alpha": ALPHA, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False}
     write_json(folder / "adapter" / "adapter_config.json", {**config, "target_modules": targets})
     weights = {"weight": head.weight.detach().cpu().clone(), "bias": head.bias.detach().cpu().clone()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from openjev_lab.tiny.evaluate import Item, Rows, logits
 from openjev_lab.tiny.examples import Batch, Course
 
 CONTEXT_WEIGHT = 0.1
@@ -61,6 +63,8 @@ class Watch:
     deadline: float
     """``time.monotonic()`` at which training stops where it is."""
     stopped_early: bool = False
+    steps: int = 0
+    """Steps taken so far."""
 
 
 def to_device(batch: Batch, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -135,6 +139,7 @@ def train(
             scheduler.step()
             tally.add(loss.detach(), right, batch.tasks)
             watch.bar.update()
+            watch.steps += 1
             if (step + 1) % max(1, course.steps // RECORDS) == 0 or step + 1 == course.steps:
                 curve.append({"course": course.name, "step": step + 1, **tally.means()})
                 watch.report(curve[-1])
@@ -185,6 +190,16 @@ def scores(model: Any, head: nn.Linear, prompts: Sequence[list[int]], device: st
             for index, value in zip(group, values.tolist(), strict=True):
                 found[index] = value
     return found
+
+
+def rows_by(text: Any, head: nn.Linear, device: str) -> Rows:
+    """The logits of items by this model; without the adapter, its head reads the plain base."""
+
+    def rows(items: Sequence[Item], adapter: bool) -> list[list[float]]:
+        with nullcontext() if adapter else text.disable_adapter():
+            return logits(items, lambda prompts: scores(text, head, prompts, device))
+
+    return rows
 
 
 def _by_length(prompts: Sequence[list[int]]) -> Iterator[list[int]]:

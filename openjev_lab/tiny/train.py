@@ -16,15 +16,17 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openjev_lab.tiny import evaluate
-from openjev_lab.tiny.examples import Course, batches
+from openjev_lab.tiny.examples import Batch, Course, batches
 from openjev_lab.tiny.tokenizer import train_tokenizer
+
+if TYPE_CHECKING:
+    from openjev_lab.tiny.stages import Stage, Watch
 
 DISTRIBUTIONS = ("torch", "transformers", "peft", "tokenizers", "safetensors", "numpy")
 
@@ -88,108 +90,95 @@ def train(settings: Settings, log: Path | None = None) -> dict[str, Any]:
     started = time.monotonic()
     device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     workers = settings.workers if settings.workers >= 0 else max(1, min(8, (os.cpu_count() or 2) - 1))
-    torch.set_float32_matmul_precision("high")
+    if device.startswith("cuda"):
+        torch.set_float32_matmul_precision("high")
     base_dir = settings.out / "base"
     train_tokenizer(base_dir, settings.seed)
     first = stages.Stage("base", scaled(base_courses(), settings), rate=2e-3)
     second = stages.Stage("decision", scaled(decision_courses(), settings), rate=3e-3, head_rate=3e-3)
-    base = model.new_base(settings.seed, device)
-    head = model.new_head(settings.seed, device)
     seen: set[int] = set()
-    splits = {"calibration": 0.5 * min(1.0, settings.steps_scale), "held-out": min(1.0, settings.steps_scale)}
+    splits = evaluate.splits(min(1.0, settings.steps_scale))
     with (
         evaluate.preparing(splits, settings.seed, base_dir, min(2, workers)) as items_of,
         batches(base_dir, settings.seed, [*first.courses, *second.courses], workers) as stream,
         tqdm(total=first.steps + second.steps, desc="tiny", disable=None, unit="step") as bar,
     ):
         watch = stages.Watch(_reporter(log), bar, started + 60 * settings.max_minutes)
-        noted = _noting(stream, seen)
-        everything = [{"params": list(base.parameters()), "lr": first.rate}]
-        curve = stages.train(first, everything, lambda b: stages.base_loss(base, b, device), noted, watch)
-        model.round_to_stored(base)
-        model.save_base(base_dir, base)
-        text = model.with_adapter(base.model, settings.seed)
-        trained = [p for p in text.parameters() if p.requires_grad]
-        groups = [
-            {"params": trained, "lr": second.rate},
-            {"params": list(head.parameters()), "lr": second.head_rate},
-        ]
-        curve += stages.train(second, groups, lambda b: stages.decision_loss(text, head, b, device), noted, watch)
-        trained_s = time.monotonic() - started
-        model.save_checkpoint(settings.out, text, head, temperature=1.0)
-        text.eval()
-        found = _evaluated(items_of, lambda prompts: stages.scores(text, head, prompts, device), text, seen)
+        text, head, curve = _trained(settings, first, second, _noting(stream, seen), watch, device)
+        train_s = time.monotonic() - started
+        found = evaluate.measure(items_of, stages.rows_by(text, head, device), seen)
     model.save_checkpoint(settings.out, text, head, found["temperature"]["value"])
     facts = {
-        "what": "a tiny qwen3_5_text base, adapter and head, trained by openjev_lab.tiny.train",
-        "seed": settings.seed,
-        "settings": {**asdict(settings), "out": str(settings.out), "workers": workers},
-        "data": _data(first.courses + second.courses, len(seen)),
-        "stages": [asdict(first), asdict(second)],
+        **_described(settings, workers, first, second, len(seen)),
+        "steps_taken": watch.steps,
         "stopped_early": watch.stopped_early,
         "curve": curve,
         **found,
-        "train_s": round(trained_s, 1),
+        "train_s": round(train_s, 1),
         "wall_s": round(time.monotonic() - started, 1),
-        "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU",
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in DISTRIBUTIONS},
+        **machine(device),
     }
     model.write_json(settings.out / "training.json", facts)
     return facts
 
 
-def _evaluated(
-    items_of: Callable[[str], list[evaluate.Item]], scorer: evaluate.Scorer, text: Any, seen: set[int]
-) -> dict[str, Any]:
-    """Temperature, and accuracy on held-out requests with and without the adapter."""
-    calibration, held_out = items_of("calibration"), items_of("held-out")
+def _trained(
+    settings: Settings, first: Stage, second: Stage, stream: Iterator[Batch], watch: Watch, device: str
+) -> tuple[Any, Any, list[dict[str, Any]]]:
+    """The adapted text model and the head, both already saved (untempered), and the curve of both stages."""
+    from openjev_lab.tiny import model, stages
 
-    def rows(items: Sequence[evaluate.Item], adapter: bool) -> list[list[float]]:
-        with nullcontext() if adapter else text.disable_adapter():
-            return evaluate.logits(items, scorer)
+    base, head = model.new_base(settings.seed, device), model.new_head(settings.seed, device)
+    everything = [{"params": list(base.parameters()), "lr": first.rate}]
+    curve = stages.train(first, everything, lambda batch: stages.base_loss(base, batch, device), stream, watch)
+    model.round_to_stored(base)
+    model.save_base(settings.out / "base", base)
+    text = model.with_adapter(base.model, settings.seed)
+    groups = [
+        {"params": [weight for weight in text.parameters() if weight.requires_grad], "lr": second.rate},
+        {"params": list(head.parameters()), "lr": second.head_rate},
+    ]
+    curve += stages.train(second, groups, lambda batch: stages.decision_loss(text, head, batch, device), stream, watch)
+    model.save_checkpoint(settings.out, text, head, temperature=1.0)
+    return text.eval(), head, curve
 
-    fitted = rows(calibration, adapter=True)
-    temperature = evaluate.fit_temperature(calibration, fitted)
-    with_adapter, without = rows(held_out, adapter=True), rows(held_out, adapter=False)
+
+def machine(device: str) -> dict[str, Any]:
+    """What it ran on."""
+    import torch
+
+    versions = {name: importlib.metadata.version(name) for name in DISTRIBUTIONS}
     return {
-        "held_out": {
-            "split": "requests drawn by the training's generator under seeds that start with 'held-out' or"
-            " 'calibration' instead of 'train', at exact lengths",
-            "prompts": sum(len(item.prompts) for item in held_out),
-            "prompts_seen_in_training": evaluate.trained_on(held_out, seen),
-        },
-        "accuracy": evaluate.accuracy(held_out, with_adapter),
-        "accuracy_without_adapter": evaluate.accuracy(held_out, without),
-        "temperature": {
-            "value": temperature,
-            "requests": len(calibration),
-            "loss_nats_at_1": round(evaluate.loss(calibration, fitted, 1.0), 4),
-            "loss_nats": round(evaluate.loss(calibration, fitted, temperature), 4),
-            "held_out_loss_nats": round(evaluate.loss(held_out, with_adapter, temperature), 4),
-        },
-        "held_out_noul_by_probability": evaluate.spread(held_out, with_adapter, temperature),
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU",
+        "versions": {"python": platform.python_version(), **versions},
     }
 
 
-def _data(courses: Sequence[Course], prompts: int) -> dict[str, Any]:
+def _described(settings: Settings, workers: int, first: Stage, second: Stage, prompts: int) -> dict[str, Any]:
+    """What was asked for, and on what data."""
+    kept = {name: value for name, value in asdict(settings).items() if name != "out"}
     return {
-        "generator": "openjev_lab.tiny.language and openjev_lab.tiny.examples: sentences that settle attributes,"
-        " shuffled among sentences that settle nothing; labels are exact and balanced",
-        "seeds": "random.Random('train/SEED/COURSE/STEP'), a batch each",
-        "steps": {course.name: course.steps for course in courses},
-        "distinct_prompts": prompts,
+        "what": "a tiny qwen3_5_text base, adapter and head, trained by openjev_lab.tiny.train",
+        "seed": settings.seed,
+        "settings": {**kept, "workers": workers},
+        "data": {
+            "generator": "openjev_lab.tiny.language and openjev_lab.tiny.examples: sentences that settle attributes,"
+            " shuffled among sentences that settle nothing; labels are exact and balanced",
+            "seeds": "random.Random('train/SEED/COURSE/STEP'), a batch each",
+            "distinct_prompts": prompts,
+        },
+        "stages": [asdict(first), asdict(second)],
     }
 
 
-def _noting(stream: Any, seen: set[int]) -> Any:
+def _noting(stream: Iterator[Batch], seen: set[int]) -> Iterator[Batch]:
     """The same batches; the digests of their prompts go into ``seen``."""
     for batch in stream:
         seen.update(batch.digests.tolist())
         yield batch
 
 
-def _reporter(log: Path | None) -> Any:
+def _reporter(log: Path | None) -> Callable[[dict[str, Any]], None]:
     def report(record: dict[str, Any]) -> None:
         if log:
             with log.open("a", encoding="utf-8") as file:

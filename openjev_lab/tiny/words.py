@@ -1,19 +1,14 @@
-"""What the tiny language can say: attributes with their values and the sentences that give them away, and filler.
+"""What the tiny language can settle: attributes, their values, and the sentences that give a value away.
 
-Only data and two frozen classes; ``language`` makes requests of it. Apart so that what a reader wants to change, or to
-check for realism, is in one place. ``{name}``, ``{thing}``, ``{day}`` and ``{n}`` are slots that ``language`` fills.
+Only data and two frozen classes; ``language`` makes requests of it and of ``filler``. Apart so that what a reader wants
+to change, or to check for realism, is in one place. ``{name}`` and ``{thing}`` are slots that ``language`` fills.
 
-Two rules keep the labels true: a sentence of filler says nothing about any attribute, and evidence for one attribute
-says nothing about another.
+One rule keeps the labels true: evidence for one attribute says nothing about another.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-NAMES = ("Maria", "Tom", "Ana", "Ben", "Lena", "Omar", "Ruth", "Ivan", "Nina", "Paul")
-THINGS = ("lamp", "chair", "jacket", "printer", "kettle", "camera", "desk", "bag")
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,78 +225,3 @@ CASE = (TOPIC, MOOD, URGENCY, DAMAGE, PLAN, CHANNEL, STATUS, CITY, TEAM)
 """What a message or a case file settles."""
 RULES = tuple(map(_rule, SUBJECTS))
 """What house rules settle. Two in one state can disagree, which is the hardest thing that is asked."""
-
-FILLER = (
-    "{name} wrote a short note on {day}.",
-    "{name} and {other} met in the small room.",
-    "The list has {n} pages.",
-    "Lunch was late on {day}.",
-    "The window in the hall was open all night.",
-    "{name} keeps an old {thing} near the door.",
-    "A new {thing} stands in the hall.",
-    "{name} had tea with {other} on {day}.",
-    "Notes from {day} are in the blue folder.",
-    "The next meeting is on {day}, room {n}.",
-    "{name} has worked here for {n} years.",
-    "Nobody found the key to the green cupboard.",
-    "The garden is quiet in the morning.",
-    "It rained on {day}, and the road was wet.",
-    "The clock in the hall is slow.",
-    "{name} asked {other} about the {thing}.",
-    "Page {n} of the guide shows a {thing}.",
-    "The cup on the table belongs to {name}.",
-    "The number of the room is {n}.",
-    "{name} likes the view from the roof.",
-    "On {day} the lift was cleaned.",
-    "The guide has a chapter about the {thing}.",
-    "Some of the walls are blue and some are green.",
-    "{name} walks to work when it is dry.",
-    "The meeting on {day} took an hour.",
-    "There were {n} people in the room.",
-    "{other} sat next to {name} at lunch.",
-    "The old road to the lake is long.",
-    "In the morning {name} reads the paper.",
-    "The paper on the table is from {day}.",
-    "{name} has a garden with {n} trees.",
-    "The trees near the lake are old.",
-    "After lunch {name} went for a walk.",
-    "The door of room {n} is green.",
-    "A {thing} and a cup stood on the table.",
-    "{name} put the folder on the shelf.",
-    "The shelf in room {n} is full.",
-    "Nobody was in the hall on {day}.",
-    "{name} told {other} about the lake.",
-    "The train on {day} was full.",
-    "{name} took the train with {other}.",
-    "The coffee in the hall is strong.",
-    "{name} opened the shop at eight on {day}.",
-    "The lights in room {n} were left on.",
-    "{name} counted the boxes on the shelf twice.",
-    "The printed guide is older than the one on the site.",
-    "A visitor asked {name} where the stairs are.",
-    "The stairs to the roof are steep.",
-    "{name} and {other} share a table near the window.",
-    "Section {n} of the guide is about the garden.",
-    "The summary on page {n} is short.",
-    "{name} will be away until {day}.",
-    "The staff eat together on {day}.",
-    "Last year the hall was painted in white.",
-    "The sign at the door has a small picture of a {thing}.",
-    "The map of the rooms has changed on {day}.",
-    "{name} made a copy of page {n}.",
-    "The copy is on the desk of {other}.",
-    "Some pages of the list are empty.",
-    "The lake is two hours away by train.",
-    "{name} thinks that the hall is too warm.",
-    "There is a concert in the garden on {day}.",
-    "The minutes of {day} were read aloud.",
-    "Chapter {n} explains how to find the hall.",
-    "{name} has a blue bag and {other} a green one.",
-    "The bus stops in front of the house.",
-    "The house was built {n} years ago.",
-    "{name} arrived with the first bus on {day}.",
-    "Please keep the door of room {n} shut.",
-    "The {thing} in room {n} is from last year.",
-    "The weather was mild and the lake was still.",
-)
-"""Sentences that settle nothing."""
