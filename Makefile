@@ -9,6 +9,7 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
 comma := ,
 EXTRAS := dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)gpu)
 
@@ -17,10 +18,10 @@ NBVAL := --nbval-lax --nbval-current-env --nbval-sanitize-with nbval.cfg --nbval
 
 .PHONY: ladder test lab check clean
 
-ladder: $(STAMP)  ## every rung through its notebook, measured, checked and drawn
+ladder: $(COMPILED)  ## every rung through its notebook, measured, checked and drawn
 	$(BIN)/openjev-lab ladder $(EXPERIMENT)
 
-test: $(STAMP) check  ## lint, types, unit tests, notebooks
+test: $(COMPILED) check  ## lint, types, unit tests, notebooks
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope --durations 15 $(NBVAL) tests notebooks
 
 check: $(STAMP)  ## lint and types alone
@@ -43,4 +44,9 @@ $(STAMP): pyproject.toml constraints.txt
 	else \
 	  set -x; $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q $(PIP_ARGS) -c constraints.txt -e '.[$(EXTRAS)]'; \
 	fi
+	@touch $@
+
+# The CPU kernels of every rung, compiled once for each time that they change: no measurement waits for a compiler.
+$(COMPILED): $(STAMP) $(wildcard kernels/*/*.py openjev_lab/ops/numba_*.py)
+	$(BIN)/openjev-lab compile
 	@touch $@

@@ -8,6 +8,7 @@ It stands apart because it must answer at once: nothing heavy is imported before
     openjev-lab run X.yaml        the same measurement without notebooks
     openjev-lab serve --rung R --checkpoint C
     openjev-lab merge C OUT       a package's adapter merged into its base
+    openjev-lab compile           compile the CPU kernels of every rung ahead of a run
     openjev-lab report RUN_DIR    rebuild tables, charts and report.html from a run's evidence
     openjev-lab verify RUN_DIR    recompute every hash, table and gate of a run
 """
@@ -21,6 +22,8 @@ from typing import Annotated
 import typer
 
 from openjev_lab.errors import LabError
+
+TINY = Path("checkpoints/tiny")
 
 app = typer.Typer(
     add_completion=False,
@@ -115,6 +118,16 @@ def merge(
     with bar() as progress:
         folder = work(package, out, dtype, device=device, progress=progress)
     print(folder)
+
+
+@app.command(name="compile")
+def compile_kernels(
+    checkpoint: Annotated[Path, typer.Argument(help="Any checkpoint of the geometry to compile for.")] = TINY,
+) -> None:
+    """Compile the CPU kernels of every rung, so that no measurement waits for a compiler."""
+    from openjev_lab import ladder as module
+
+    print(f"compiled for {', '.join(module.compile_kernels(checkpoint))}")
 
 
 @app.command()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from openjev_lab.measure.experiment import Experiment
 
 NOTEBOOKS = ROOT / "notebooks"
+COMPILED_TOKENS = 130
+"""More than two chunks of the delta rule."""
 EXPLORATIONS = 30
 """Notebooks with this number or a higher one are no part of a run."""
 
@@ -61,6 +63,16 @@ def plan(experiment: Path, profile: str | None = None) -> str:
     from openjev_lab.measure.experiment import load
 
     return passes.plan(load(experiment, profile))
+
+
+def compile_kernels(checkpoint: Path) -> list[str]:
+    """Run every native rung that can run here once, which compiles its kernels and keeps them; the rungs' names."""
+    from openjev_lab import rungs
+
+    names = [rung.name for rung in rungs.LADDER if rung.kind == "native" and rungs.available(rung.name)[0]]
+    for name in names:
+        rungs.load_arm(name, checkpoint).score(range(COMPILED_TOKENS))
+    return names
 
 
 def choose(name: str, run_dir: Path | None, resume: bool) -> Path:

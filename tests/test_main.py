@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = ("torch", "transformers", "numba", "numpy", "cupy", "polars", "altair", "pydantic", "fastapi", "papermill")
-COMMANDS = ("doctor", "ladder", "run", "serve", "merge", "report", "verify")
+COMMANDS = ("doctor", "ladder", "run", "serve", "merge", "compile", "report", "verify")
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
