@@ -1,4 +1,4 @@
-"""A few steps of the real training on a CPU: a package that opens, a base that stays, a loss that falls."""
+"""A few steps of the real training on a CPU: a package that opens and is found again as recorded, a loss that falls."""
 
 import json
 import time
@@ -9,6 +9,7 @@ import pytest
 from openjev_lab.checkpoint import load_package
 from openjev_lab.hf import RawHF
 from openjev_lab.tiny import evaluate, train
+from openjev_lab.tiny.recheck import recheck
 
 BASE = Path(__file__).resolve().parents[2] / "checkpoints" / "tiny" / "base"
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -37,6 +38,9 @@ def test_a_few_steps_make_a_whole_package(tmp_path: Path) -> None:
     assert facts["held_out"]["prompts_seen_in_training"] == 0
     assert facts["accuracy"]["noul"]["80-113"]["requests"] == 4
     RawHF(package).score([1, 2, 3])  # every LoRA module runs, or it refuses
+    again = recheck(settings.out, "cpu", workers=0, scale=0.004)
+    same = ("held_out", "accuracy", "accuracy_without_adapter", "temperature")
+    assert {name: again[name] for name in same} == {name: facts[name] for name in same}
 
 
 def test_a_used_folder_is_refused(tmp_path: Path) -> None:
