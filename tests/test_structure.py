@@ -78,7 +78,9 @@ FORBIDDEN = {
     "openjev_lab/forward.py": r"numba|cupy|kernels|openjev_lab\.(rungs|engine|serving|measure|report|hf)",
     "openjev_lab/engine.py": r"openjev_lab\.(serving|measure|report|contract)",
     "openjev_lab/ops/*.py": r"openjev_lab\.(engine|forward|serving|measure|report|hf)",
-    "openjev_lab/evidence/*.py": r"torch|transformers|openjev_lab\.(serving|engine|forward|rungs|hf|ops|measure|report)",
+    "openjev_lab/evidence/*.py": (
+        r"torch|transformers|openjev_lab\.(serving|engine|forward|rungs|hf|ops|measure|report)"
+    ),
     "openjev_lab/measure/*.py": r"torch|transformers|openjev_lab\.(engine|forward|hf|ops)",
     "kernels/*.py": r"openjev_lab\.(engine|forward|rungs|serving|measure|report|hf)",
 }

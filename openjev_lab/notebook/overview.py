@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from openjev_lab.errors import LabError
 from openjev_lab.evidence import read
 from openjev_lab.evidence.run import RESOLVED
 from openjev_lab.measure import gates
 from openjev_lab.notebook.parameters import ROOT, SCRATCH, Parameters
-from openjev_lab.notebook.show import Text, table
+from openjev_lab.notebook.show import Drawing, Text, table
 from openjev_lab.report import charts, tables
-
-if TYPE_CHECKING:
-    from openjev_lab.report.marks import Chart
 
 
 class Overview:
@@ -49,11 +46,11 @@ class Overview:
         ]
         return table(rows)
 
-    def chart(self, name: str) -> Chart:
+    def chart(self, name: str) -> Drawing:
         """One of the report's charts: ladder, savings, latency_by_tokens, relative_by_tokens, parity, stages, ..."""
         if name not in DRAWN:
             raise LabError(f"there is no chart {name!r}; there are {', '.join(DRAWN)}")
-        return DRAWN[name](self.folder)
+        return Drawing(DRAWN[name](self.folder))
 
     def verdict(self) -> Text:
         """Every gate, and the sum of it."""

@@ -15,12 +15,11 @@ from openjev_lab.measure import passes
 from openjev_lab.notebook import arithmetic, sources
 from openjev_lab.notebook.by_hand import sample
 from openjev_lab.notebook.parameters import ROOT, RungParameters
-from openjev_lab.notebook.show import Text, cell, table
+from openjev_lab.notebook.show import Drawing, Text, cell, table
 from openjev_lab.notebook.verdict import judge
 
 if TYPE_CHECKING:
     from openjev_lab.measure.experiment import Arm
-    from openjev_lab.report.marks import Chart
 
 
 class RungNotebook:
@@ -86,19 +85,20 @@ class RungNotebook:
             raise LabError("; ".join(failed))
         return table([{"arm": row.arm, "status": row.status, "reason": row.reason or ""} for row in rows])
 
-    def savings_chart(self) -> Chart:
+    def savings_chart(self) -> Drawing:
         """Against the rung below; for the first rung and for one that can't run here, the ladder so far."""
         from openjev_lab.report import charts
 
         if self.arm.base is None or not set(self.arms) <= set(self._measured()):
-            return charts.ladder(self.folder)
-        return charts.saving(self.folder, self.arm.name, self.arm.base)
+            return Drawing(charts.ladder(self.folder))
+        return Drawing(charts.saving(self.folder, self.arm.name, self.arm.base))
 
-    def length_chart(self) -> Chart:
+    def length_chart(self) -> Drawing:
         """Latency against tokens, of this rung and the one below."""
         from openjev_lab.report import charts
 
-        return charts.latency_by_tokens(self.folder, [name for name in self.arms if name in self._measured()])
+        arms = [name for name in self.arms if name in self._measured()]
+        return Drawing(charts.latency_by_tokens(self.folder, arms))
 
     def verdict(self) -> Text:
         """Status, saving, parity, and each gate on this arm, from the rows that there are by now."""

@@ -7,6 +7,7 @@ output can be compared. Apart from the modules that compute, which stay free of 
 from __future__ import annotations
 
 import difflib
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,25 @@ class Text:
         if self.data is not None:
             bundle["application/vnd.openjev-lab+json"] = dict(self.data)
         return bundle
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A chart as SVG: it shows with the network off, in JupyterLab and in an executed copy alike.
+
+    ``chart`` is Altair's, whose own output fetches its scripts from a network.
+    """
+
+    chart: Any
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        svg = io.StringIO()
+        self.chart.save(svg, format="svg")
+        return {"image/svg+xml": svg.getvalue(), "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        title = self.chart.to_dict().get("title", "")
+        return f"chart: {title['text'] if isinstance(title, dict) else title}"
 
 
 def table(rows: Sequence[Mapping[str, Any]], *, data: Mapping[str, Any] | None = None) -> Text:

@@ -7,7 +7,7 @@ and shows nothing.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from openjev_lab.contract import compile_request
 from openjev_lab.evidence.run import WORKLOAD
@@ -15,11 +15,8 @@ from openjev_lab.measure import workload
 from openjev_lab.measure.experiment import Mix
 from openjev_lab.notebook.checks import geometry_of
 from openjev_lab.notebook.parameters import ROOT, Parameters
-from openjev_lab.notebook.show import Text, code, table
+from openjev_lab.notebook.show import Drawing, Text, code, table
 from openjev_lab.tokens import Prompter
-
-if TYPE_CHECKING:
-    import altair
 
 SHOWN_CHARACTERS = 600
 
@@ -57,7 +54,7 @@ class Workload:
             ]
         )
 
-    def lengths_chart(self) -> altair.Chart:
+    def lengths_chart(self) -> Drawing:
         """Every request as a dot, by length; the mean as a line."""
         import altair as alt
         import polars as pl
@@ -74,7 +71,8 @@ class Workload:
             )
         )
         mean = alt.Chart(frame).mark_rule(strokeDash=[4, 3]).encode(x="mean(tokens):Q")
-        return (dots + mean).properties(title=f"Lengths of {self.mix}; dashed: mean", width=520, height=220)
+        title = f"Lengths of {self.mix}; dashed: mean"
+        return Drawing((dots + mean).properties(title=title, width=520, height=220))
 
     def request(self) -> Text:
         """The shortest request's body."""

@@ -1,5 +1,7 @@
 """How a cell ends: the same text everywhere, numbers readable, data beside the words."""
 
+import altair
+
 from openjev_lab.notebook import show
 
 
@@ -27,3 +29,11 @@ def test_a_difference_shows_what_changed_and_says_when_nothing_did() -> None:
     found = str(show.diff("a\nb\n", "a\nc\n", "old", "new"))
     assert found.startswith("```diff\n--- old\n+++ new") and "-b\n+c" in found
     assert "(no difference)" in str(show.diff("a", "a", "old", "new"))
+
+
+def test_a_chart_is_drawn_in_place_and_fetches_nothing() -> None:
+    chart = altair.Chart(altair.Data(values=[{"ms": 3.5}])).mark_bar().encode(x="ms:Q").properties(title="How long")
+    bundle = show.Drawing(chart)._repr_mimebundle_()
+    assert bundle["image/svg+xml"].startswith("<svg") and "How long" in bundle["image/svg+xml"]
+    assert bundle["text/plain"] == "chart: How long"
+    assert not [part for part in bundle.values() if "cdn" in part or "<script" in part]
