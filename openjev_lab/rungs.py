@@ -171,18 +171,15 @@ def resolve(name: str, device: str = "cpu") -> Resolved:
 def available(name: str, device: str = "cpu") -> tuple[bool, str]:
     """(whether the rung can run on this device, why not), without loading anything of a model."""
     place, settings = _place(device), resolve(name, device)
-    if settings.graphs and place == "cpu":
-        return False, "CUDA graphs need a CUDA device; this rung has no meaning on a CPU"
+    if settings.graphs:
+        if place == "cpu":
+            return False, "CUDA graphs need a CUDA device; this rung has no meaning on a CPU"
+        return False, "this engine runs eagerly and captures no CUDA graphs yet"
     if place == "cuda":
         import torch
 
         if not torch.cuda.is_available():
             return False, "needs a CUDA device, and PyTorch sees none"
-        from openjev_lab.ops.families import KERNELS
-
-        missing = [f"{op}/{v}" for op, v in settings.ops.items() if not list(KERNELS.glob(f"{op}/{v}.*"))]
-        if missing:
-            return False, f"kernels {', '.join(missing)} are not there yet"
     return True, ""
 
 
@@ -244,8 +241,6 @@ class NativeArm:
 
         if threads is not None:
             torch.set_num_threads(threads)
-        if settings.graphs:
-            raise LabError(f"rung {rung}: this engine runs eagerly and keeps no CUDA graphs")
         self.rung, self.settings = rung, settings
         self.package = load_package(checkpoint)
         self.geometry = self.package.geometry

@@ -68,6 +68,15 @@ def test_graphs_have_no_meaning_on_a_cpu() -> None:
     )
     with pytest.raises(LabError, match="rung graph-64 can't run on cpu: CUDA graphs need"):
         rungs.load_arm("graph-64", "synthetic:tiny?seed=3")
+    # elsewhere its row must say so too, until the engine captures
+    assert rungs.available("graph-64", "cuda") == (False, "this engine runs eagerly and captures no CUDA graphs yet")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_variant_that_a_rung_names_is_there(device: str) -> None:
+    for name in NAMES:
+        for op, variant in rungs.resolve(name, device).ops.items():
+            assert load_family(op).variant(variant).name == variant
 
 
 @pytest.mark.parametrize(
