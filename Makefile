@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
+LAB := $(VENV)/.lab
 comma := ,
 EXTRAS := dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)gpu)
 
@@ -28,7 +29,7 @@ check: $(STAMP)  ## lint and types alone
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-lab: $(STAMP)  ## JupyterLab on the notebooks
+lab: $(COMPILED) $(LAB)  ## JupyterLab on the notebooks
 	$(BIN)/jupyter lab --notebook-dir . notebooks
 
 clean:  ## the venv and every cache; reports stay
@@ -44,6 +45,11 @@ $(STAMP): pyproject.toml constraints.txt
 	else \
 	  set -x; $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q $(PIP_ARGS) -c constraints.txt -e '.[$(EXTRAS)]'; \
 	fi
+	@touch $@
+
+# Apart, because what JupyterLab brings along makes every kernel that draws start more than a second later.
+$(LAB): $(STAMP)
+	$(BIN)/python -m pip install -q $(PIP_ARGS) -e '.[lab]'
 	@touch $@
 
 # The CPU kernels of every rung, compiled once for each time that they change: no measurement waits for a compiler.

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -104,6 +105,12 @@ def test_importing_the_report_never_brings_in_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
+def declared(project: dict[str, Any]) -> list[str]:
+    """What everybody installs, and the extras that need no GPU."""
+    extras = project["optional-dependencies"]
+    return project["dependencies"] + extras["lab"] + extras["dev"]
+
+
 def requirement(text: str) -> tuple[str, str]:
     """``name spec`` or ``namespec`` as (name, spec)."""
     name = re.match(r"[\w.-]+", text)
@@ -113,7 +120,7 @@ def requirement(text: str) -> tuple[str, str]:
 
 def test_environment_yml_is_the_conda_twin_of_pyproject() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = dict(map(requirement, project["dependencies"] + project["optional-dependencies"]["dev"]))
+    wanted = dict(map(requirement, declared(project)))
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     (pip,) = (entry["pip"] for entry in conda if isinstance(entry, dict))
     assert pip[-1] == "-e ."
@@ -128,7 +135,7 @@ def test_constraints_pin_every_dependency_inside_its_range() -> None:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE))
-    wanted = [Requirement(text) for text in project["dependencies"] + project["optional-dependencies"]["dev"]]
+    wanted = [Requirement(text) for text in declared(project)]
     assert sorted(pins) == sorted(entry.name for entry in wanted)
     for entry in wanted:
         assert entry.specifier.contains(pins[entry.name]), f"{entry} is pinned to {pins[entry.name]}"
