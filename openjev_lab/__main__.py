@@ -11,6 +11,7 @@ It stands apart because it must answer at once: nothing heavy is imported before
     openjev-lab compile           compile the CPU kernels of every rung ahead of a run
     openjev-lab report RUN_DIR    rebuild tables, charts and report.html from a run's evidence
     openjev-lab verify RUN_DIR    recompute every hash, table and gate of a run
+    openjev-lab kernels list      families and variants; also check, bench, show
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Annotated
 import typer
 
 from openjev_lab.errors import LabError
+from openjev_lab.workbench.commands import app as kernels_app
 
 TINY = Path("checkpoints/tiny")
 
@@ -31,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=("From raw Hugging Face to a fused decision-model engine, rung by rung: serve, measure, check, draw."),
 )
+app.add_typer(kernels_app, name="kernels")
 
 Experiment = Annotated[Path, typer.Argument(help="The experiment's YAML file.")]
 RunDir = Annotated[Path, typer.Argument(help="A run folder, reports/<run>.")]
