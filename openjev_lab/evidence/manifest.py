@@ -141,7 +141,8 @@ def _gpus() -> list[dict[str, str]]:
 
 def portable(text: str) -> str:
     """The text without this machine's paths: from the project's root inside it, shortened elsewhere."""
-    for folder, short in ((str(ROOT), ""), (sys.prefix, "<python>/"), (str(Path.home()), "~/")):
+    # Python first: its venv may lie inside the project
+    for folder, short in ((sys.prefix, "<python>/"), (str(ROOT), ""), (str(Path.home()), "~/")):
         if folder != "/":
             text = text.replace(folder + "/", short)
             text = re.sub(rf"{re.escape(folder)}(?![\w.-])", short or ".", text)
@@ -158,11 +159,14 @@ def portable_json(value: Any) -> Any:
 
 
 def portable_argv(argv: Sequence[str]) -> list[str]:
-    """The command line with absolute paths from the project's root, or as bare names where they lie elsewhere."""
+    """The command line with absolute paths from the project's root, or as bare names where they lie elsewhere.
+
+    Python and what is installed beside it are bare names wherever they lie, in a venv inside the project too.
+    """
     words = []
     for word in argv:
         path = Path(word)
-        inside = path.is_absolute() and path.is_relative_to(ROOT)
+        inside = path.is_absolute() and path.is_relative_to(ROOT) and not path.is_relative_to(sys.prefix)
         words.append(str(path.relative_to(ROOT)) if inside else path.name if path.is_absolute() else word)
     return words
 

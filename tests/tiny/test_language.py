@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write_tokenizer
 
 from openjev_lab.contract import KINDS, compile_request, render
 from openjev_lab.errors import LabError
@@ -27,11 +26,9 @@ def prompter() -> Prompter:
 
 
 @pytest.fixture(scope="module")
-def other_prompter(tmp_path_factory: pytest.TempPathFactory) -> Prompter:
+def other_prompter(tiny_package: Path) -> Prompter:
     """Another tokenizer: few merges, another pre-tokenizer, so prompts are three times as long."""
-    folder = tmp_path_factory.mktemp("other")
-    write_tokenizer(folder)
-    return Prompter.load(folder)
+    return Prompter.load(tiny_package / "base")
 
 
 def pattern(template: str) -> re.Pattern[str]:

@@ -1,6 +1,6 @@
 """Shapes from axes, poisoned buffers, and io that a variant must refuse.
 
-python -m pytest tests/ops/test_contract.py
+python -m pytest tests/ops/test_ops_contract.py
 """
 
 import pytest
