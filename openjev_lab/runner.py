@@ -132,7 +132,7 @@ def one_line(problem: Exception) -> str:
 
 
 def forget_paths(executed: Path) -> None:
-    """Rewrite papermill's absolute paths in an executed copy to ones from the project's root."""
+    """Rewrite this machine's paths in an executed copy: papermill's own, and those in what cells printed (warnings)."""
     import nbformat
 
     notebook = nbformat.read(executed, as_version=4)
@@ -140,6 +140,10 @@ def forget_paths(executed: Path) -> None:
     for key in ("input_path", "output_path"):
         if recorded.get(key):
             recorded[key] = relative(Path(recorded[key].replace(".partial.ipynb", ".ipynb")))
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream":
+                output.text = portable(output.text)
     nbformat.write(notebook, executed)
 
 

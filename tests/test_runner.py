@@ -4,6 +4,7 @@ python -m pytest tests/test_runner.py
 """
 
 import json
+import sys
 from pathlib import Path
 
 import nbformat
@@ -73,8 +74,10 @@ def test_unknown_parameter_is_refused_before_anything_runs(tmp_path: Path) -> No
 
 def test_executed_copy_names_no_folder_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "ROOT", tmp_path.resolve())
-    book = notebook(tmp_path, "a", "1")
+    book = notebook(tmp_path, "a", "import sys; print('as', sys.prefix + '/lib/x.py', 'warns')")
     (outcome,) = runner.run_notebooks([book], {}, tmp_path / "run")
     assert outcome.status == "done"
-    recorded = nbformat.read(tmp_path / "run" / "notebooks" / "a.ipynb", as_version=4).metadata["papermill"]
+    executed = nbformat.read(tmp_path / "run" / "notebooks" / "a.ipynb", as_version=4)
+    assert "as <python>/lib/x.py warns" in str(executed.cells) and sys.prefix not in str(executed.cells)
+    recorded = executed.metadata["papermill"]
     assert (recorded["input_path"], recorded["output_path"]) == ("a.ipynb", "run/notebooks/a.ipynb")
